@@ -1,0 +1,88 @@
+"""Closed form of the peak memory of a fine-tuning step: `memory_breakdown(job)`.
+
+The peak is a maximum over instants, never one sum: resident lines plus the lines of the instant that holds most. Three
+figures come of it and are never mixed: `allocated` (live tensors, torch.cuda.max_memory_allocated), `reserved` (what the
+caching allocator took), `device` (reserved and the CUDA context: what the card must have).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from planner.hardware import Gpu
+from planner.job import Job
+from planner.memory.device import Assumptions, Peak, device_peak, workspace_line
+from planner.memory.lines import COMPONENTS, INSTANTS, RESIDENT, Line, largest
+from planner.memory.resident import resident_lines
+from planner.memory.sharding import sharded
+from planner.memory.step import instant_lines
+from planner.memory.widths import attention_kernel, widths
+
+__all__ = ["COMPONENTS", "INSTANTS", "Assumptions", "Line", "MemoryBreakdown", "Peak", "memory_breakdown"]
+
+
+@dataclass(frozen=True)
+class MemoryBreakdown:
+    """Named lines by instant, which instant is the peak, and what the card must hold for it."""
+
+    lines: tuple[Line, ...]
+    letters: dict[str, Any]
+    kernel: str
+    allocated_at: dict[str, Any]  # instant -> bytes, resident lines included
+    peak: Peak
+
+    @cached_property
+    def peak_lines(self) -> tuple[Line, ...]:
+        """The lines alive at the peak: their bytes add up to the peak's allocated bytes."""
+        return self.lines_at(self.peak.instant)
+
+    def lines_at(self, instant: str) -> tuple[Line, ...]:
+        """The lines alive at one instant."""
+        resident = () if instant == "load" else (RESIDENT,)
+        return tuple(line for line in self.lines if line.instant == instant or line.instant in resident)
+
+    def components_at(self, instant: str) -> dict[str, Any]:
+        """Bytes at one instant by component, in the order in which a bar stacks them; components with no line left out."""
+        lines = self.lines_at(instant)
+        sums = {name: sum(line.bytes for line in lines if line.component == name) for name in COMPONENTS}
+        return {name: total for name, total in sums.items() if any(line.component == name for line in lines)}
+
+    def numbers_of(self, line: Line) -> dict[str, Any]:
+        """The numbers behind the letters of a line's formula."""
+        words = line.formula.replace("(", " ").replace(")", " ").replace(",", " ").split()
+        return {letter: value for letter, value in self.letters.items() if letter in words}
+
+
+def _letters(job: Job) -> dict[str, Any]:
+    a = job.architecture
+    B, S = job.micro_batch_size, job.sequence_length
+    quantized = a.linear_params(experts=job.experts_as_linears)[0] if job.quantization != "none" else 0
+    letters = {
+        "B": B, "S": S, "T": B * S, "D": a.hidden_size, "F": a.intermediate_size, "H": a.num_attention_heads, "K": a.num_key_value_heads,
+        "A": a.head_dim, "V": a.vocab_size, "L": a.num_hidden_layers, "P": a.num_params, "P_q": quantized,
+        "P_e": a.embedding_params + a.head_params + a.other_params, "P_t": job.trained_params,
+        "r": job.lora_rank, "m": job.bottleneck_size, "T_eval": job.eval_micro_batch_size * S,
+    }  # fmt: skip
+    if a.num_experts:
+        letters |= {"E": a.num_experts, "k": a.num_experts_per_tok, "M": a.moe_intermediate_size}
+    return letters
+
+
+def memory_breakdown(job: Job, gpu: Gpu | None = None, assumptions: Assumptions | None = None) -> MemoryBreakdown:
+    """Peak memory per GPU of one step of `job`, from the second step on, on `gpu` (None: a card of Ampere or newer).
+
+    `job` may carry NumPy arrays in its numeric fields (see `planner.plan.sweep`); then every `bytes` is an array and
+    `peak.instant` names the instant of the largest peak.
+    """
+    assumptions = assumptions or Assumptions()
+    capability = gpu.compute_capability if gpu else None
+    w = widths(job)
+    kernel = attention_kernel(job, w, capability)
+    lines = sharded([*resident_lines(job, w), workspace_line(assumptions, capability), *instant_lines(job, w, kernel)], job)
+    totals: dict[str, Any] = {}
+    for line in lines:
+        totals[line.instant] = totals.get(line.instant, 0) + line.bytes
+    resident = totals.pop(RESIDENT)
+    allocated_at = {i: totals[i] + (0 if i == "load" else resident) for i in INSTANTS if i in totals}
+    peak = device_peak(allocated_at, kernel, assumptions, capability)
+    return MemoryBreakdown(tuple(lines), _letters(job), kernel.name, allocated_at, peak)

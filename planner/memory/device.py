@@ -1,0 +1,92 @@
+"""From live tensors to what the card must hold: allocated <= reserved <= device, with a low-high band."""
+
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from planner.memory.lines import RESIDENT, Line, largest
+from planner.memory.widths import Kernel
+from planner.units import MiB
+
+__all__ = ["Assumption", "Assumptions", "Peak", "device_peak", "workspace_line"]
+
+
+class Assumption(BaseModel):
+    """A number that no formula gives: its value, the band it was seen in, and where."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: float
+    low: float
+    high: float
+    source: str
+    calibrated: bool = False  # set by a pilot on the user's own card
+
+
+def _context(value_mib: float, low_mib: float, high_mib: float, source: str) -> Assumption:
+    return Assumption(value=value_mib * MiB, low=low_mib * MiB, high=high_mib * MiB, source=source)
+
+
+_FITCHECK = "45 published T4 runs (fitcheck archive, 2025-09): reserved / allocated, 5th, 50th and 95th percentile"
+
+
+class Assumptions(BaseModel):
+    """What formulas cannot know. Bytes, or ratios of bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # reserved / allocated
+    allocator_slack: Assumption = Assumption(value=1.11, low=1.04, high=1.32, source=_FITCHECK)
+    allocator_slack_with_scores: Assumption = Assumption(value=1.23, low=1.09, high=1.42, source=_FITCHECK + "; eager attention")
+    context_turing: Assumption = _context(141, 130, 250, "fitcheck archive: 140.9 MiB on a T4")
+    context_ampere: Assumption = _context(430, 250, 520, "between the T4's 141 MiB and the 0.6 GiB seen on H100; no reading of our own yet")
+    context_hopper: Assumption = _context(600, 450, 700, "about 0.6 GiB on H100 and H200 with many modules loaded")
+    workspace_before_hopper: Assumption = _context(8.125, 8, 17, "torch/csrc cuBLAS workspace :4096:2:16:8, 8,519,680 B")
+    workspace_hopper: Assumption = _context(32, 32, 64, "torch cuBLAS workspace on compute capability 9.0: 32 MiB")
+
+    def context(self, compute_capability: tuple[int, int] | None) -> Assumption:
+        """Bytes of the CUDA context with PyTorch's modules loaded."""
+        major = (compute_capability or (8, 0))[0]
+        return self.context_hopper if major >= 9 else self.context_ampere if major == 8 else self.context_turing
+
+    def workspace(self, compute_capability: tuple[int, int] | None) -> Assumption:
+        """Bytes of cuBLAS's workspace, one handle and one stream."""
+        return self.workspace_hopper if (compute_capability or (8, 0))[0] == 9 else self.workspace_before_hopper
+
+
+class Peak(NamedTuple):
+    """What the fullest instant needs, in bytes; `low` and `high` are the band of `device`."""
+
+    instant: str
+    allocated: Any
+    reserved: Any
+    device: Any
+    low: Any
+    high: Any
+
+
+def workspace_line(assumptions: Assumptions, compute_capability: tuple[int, int] | None) -> Line:
+    """cuBLAS's workspace: allocated through PyTorch's allocator at the first matrix multiplication."""
+    row = assumptions.workspace(compute_capability)
+    return Line("cuBLAS workspace", "workspace", RESIDENT, row.value, "8.1 MiB, 32 MiB on Hopper", row.source)
+
+
+def device_peak(allocated_at: dict[str, Any], kernel: Kernel, assumptions: Assumptions, compute_capability: tuple[int, int] | None) -> Peak:
+    """The peak over instants, and what the allocator and the context add to it."""
+    slack = assumptions.allocator_slack_with_scores if kernel.scores else assumptions.allocator_slack
+    context = assumptions.context(compute_capability)
+    allocated = largest(*allocated_at.values())
+    fullest = max(allocated_at, key=lambda instant: _maximum(allocated_at[instant]))
+    reserved = allocated * slack.value
+    return Peak(
+        instant=fullest,
+        allocated=allocated,
+        reserved=reserved,
+        device=reserved + context.value,
+        low=allocated * slack.low + context.low,
+        high=allocated * slack.high + context.high,
+    )
+
+
+def _maximum(value: Any) -> float:
+    return float(value if isinstance(value, int | float) else value.max())

@@ -1,0 +1,79 @@
+"""What stays on the card for the whole run: weights, scales, adapters, optimizer states, the batch; and the gradients' size."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from planner.job import Job
+from planner.memory.lines import RESIDENT, Line, choose
+from planner.memory.widths import Widths
+from planner.precision import quantization_state_bytes, quantized_weight_bytes
+
+PAGED_ELEMENTS = 100_000  # Source: bitsandbytes/optim/optimizer.py, get_state_buffer: smaller states are not paged
+
+__all__ = ["gradient_bytes", "resident_lines", "weight_lines"]
+
+_COUNT = "parameter count x bytes of its dtype; tied embeddings count once"
+_QLORA = "Dettmers et al. 2023, arXiv:2305.14314, sec. 3; bitsandbytes replaces nn.Linear inside the blocks only"
+_KBIT = "peft/utils/other.py, prepare_model_for_kbit_training: 16-bit parameters that are not quantised become fp32"
+_FUSED = "transformers 5 keeps routed experts as 3-D parameters: no nn.Linear for bitsandbytes to replace, 16 bit for grouped matmul"
+_PEFT_DTYPE = "peft/tuners/tuners_utils.py, cast_adapter_dtype: fp32 for adapters of a 16-bit base"
+
+
+def trained_width(job: Job, w: Widths) -> int:
+    """Bytes of one trained element, and so of its gradient."""
+    return w.weights if job.adapter is None else w.adapter
+
+
+def gradient_bytes(job: Job, w: Widths) -> Any:
+    """All gradients: each in its parameter's own dtype."""
+    return trained_width(job, w) * job.trained_params
+
+
+def _state_bytes(job: Job, w: Widths) -> Any:
+    row, tensors = job.optimizer_row, job.trained_tensors
+    if row.paged:  # larger tensors' states are outside PyTorch's allocator and move to the host when the card is full
+        width = row.states * (row.state_bytes or 4)
+        return sum(width * t.params * choose(t.elements < PAGED_ELEMENTS, 1, 0) for t in tensors)
+    if row.factored:  # fp32 sums per row and per column; a vector keeps a full state
+        return sum(4 * t.count * (t.rows if isinstance(t.columns, int) and t.columns == 1 else t.rows + t.columns) for t in tensors)
+    if row.state_bytes == 1:
+        return sum(row.states * t.params * choose(t.elements < 4096, 4, 1 + 4 / 256) for t in tensors)
+    return row.states * (row.state_bytes or trained_width(job, w)) * job.trained_params
+
+
+def weight_lines(job: Job, vectors: int, instant: str) -> Iterator[Line]:
+    """The base model's weights, with `vectors` bytes for what is not quantised."""
+    a, q = job.architecture, job.quantization
+    quantized = 0
+    if q != "none":
+        quantized, rows = a.linear_params(experts=job.experts_as_linears)
+        packed, scales = ("P_q x 1", "4 x output rows") if q == "int8" else ("P_q / 2", "P_q / 64 x (1 + 4/256)")
+        scales = scales if job.double_quant or q == "int8" else "P_q / 64 x 4"
+        yield Line("quantised weights", "weights", instant, quantized_weight_bytes(quantized, q), packed, _QLORA)
+        state = quantization_state_bytes(quantized, rows, q, double_quant=job.double_quant)
+        yield Line("quantisation scales", "quantization_state", instant, state, scales, _QLORA)
+    source = _KBIT if q != "none" and vectors == 4 else _COUNT
+    outside = a.embedding_params + a.head_params + a.other_params
+    yield Line("embeddings and head", "weights", instant, vectors * outside, f"P_e x {vectors}", source)
+    name = "block weights" if q == "none" else "weights not quantised"
+    fused = 0 if q == "none" or job.experts_as_linears else a.expert_params
+    yield Line(name, "weights", instant, vectors * (a.block_params - quantized - fused), f"(P - P_e - P_q) x {vectors}", source)
+    if fused:
+        width = job.numbers.frozen_bytes
+        yield Line("fused experts, not quantised", "weights", instant, width * fused, f"P_experts x {width}", _FUSED)
+
+
+def resident_lines(job: Job, w: Widths) -> Iterator[Line]:
+    """Lines alive at every instant of a step, from the second step on (Adam's states appear at the first `step()`)."""
+    yield from weight_lines(job, w.vectors, RESIDENT)
+    if job.adapter is not None:
+        trained = w.adapter * job.trained_params
+        source = f"{type(job.adapter).__doc__.splitlines()[0]} {_PEFT_DTYPE}" if type(job.adapter).__doc__ else _PEFT_DTYPE
+        yield Line("adapter parameters", "adapters", RESIDENT, trained, f"P_t x {w.adapter}", source)
+    row = job.optimizer_row
+    if row.states or row.factored:
+        width = row.state_bytes or trained_width(job, w)
+        formula = "paged states only where a tensor has under 100,000 elements" if row.paged else "4 x (rows + columns) of each tensor" if row.factored else f"P_t x {row.states} x {width}"
+        yield Line("optimizer states", "optimizer_states", RESIDENT, _state_bytes(job, w), formula, row.source)
+    batch = 24 * job.micro_batch_size * job.sequence_length
+    yield Line("batch", "workspace", RESIDENT, batch, "T x 3 x 8", "transformers data collators: ids, labels and mask in int64")

@@ -1,0 +1,75 @@
+"""Bytes per element in each place of a step, and the attention kernel: what precision, autocast and preparation decide."""
+
+from typing import NamedTuple
+
+from planner.job import Job
+
+__all__ = ["Kernel", "Widths", "attention_kernel", "widths"]
+
+
+class Widths(NamedTuple):
+    """Bytes per element; the names follow the forward pass."""
+
+    weights: int  # linear weights that are not quantised
+    vectors: int  # norms, embeddings and output head
+    residual: int  # the hidden states between blocks
+    normed: int  # what a norm hands on
+    linear: int  # what a block's linear layer gives out
+    attention: int  # queries, keys and values inside the attention kernel
+    logits: int  # what the output head gives out
+    compute: int  # inside matrix multiplications
+    adapter: int  # parameters of the adapter
+    autocast: bool
+
+
+def widths(job: Job) -> Widths:
+    """The rules, one per line.
+
+    Source: torch.amp documentation (lists of autocast operators); bitsandbytes/nn/modules.py (Linear4bit.forward gives its
+    result the input's dtype); peft/utils/other.py (prepare_model_for_kbit_training); transformers modeling files (RMSNorm).
+    """
+    p, a = job.numbers, job.architecture
+    weights = p.trained_bytes if job.adapter is None else p.frozen_bytes
+    quantized = job.quantization != "none"
+    vectors = 4 if quantized and job.kbit_preparation else weights
+    normed = 4 if a.norm == "layernorm" and p.autocast else vectors
+    linear = normed if quantized else p.compute_bytes
+    return Widths(
+        weights=weights,
+        vectors=vectors,
+        residual=vectors,
+        normed=normed,
+        linear=linear,
+        attention=p.compute_bytes if p.autocast else linear,
+        logits=p.compute_bytes if p.autocast else vectors,
+        compute=p.compute_bytes,
+        adapter=4 if job.autocast_adapter_dtype else weights,
+        autocast=p.autocast,
+    )
+
+
+class Kernel(NamedTuple):
+    """Which attention runs: `eager` holds all scores, `flash` and `efficient` do not."""
+
+    name: str
+    scores: bool
+    expanded: bool  # keys and values are copied to every query head
+    masked: bool = False  # a full mask is made for every layer
+
+
+def attention_kernel(job: Job, w: Widths, compute_capability: tuple[int, int] | None) -> Kernel:
+    """What `attn_implementation` comes to on a card; None stands for Ampere or newer.
+
+    sdpa takes the flash kernel for 16-bit inputs of at most 256 features per head, without a mask, from compute capability
+    8.0 on; else the memory-efficient one, which needs keys and values copied to every query head.
+    Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp; on sm_75 as measured by the fitcheck archive (2025-09).
+    """
+    a, asked = job.architecture, job.attention_used
+    grouped = a.num_key_value_heads < a.num_attention_heads
+    if asked == "eager":
+        return Kernel("eager", scores=True, expanded=grouped)
+    masked = not job.packing or job.method == "prefix"  # virtual keys have no causal shape
+    fits = w.attention == 2 and a.head_dim <= 256 and a.value_head_dim == a.head_dim and not masked and (compute_capability or (8, 0)) >= (8, 0)
+    if asked == "flash" or fits:
+        return Kernel("flash", scores=False, expanded=False)
+    return Kernel("efficient", scores=False, expanded=grouped, masked=masked)

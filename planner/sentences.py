@@ -1,0 +1,85 @@
+"""What a plan says, in words of either language: the verdict, what would help, and the names of things."""
+
+from planner.architecture import Architecture
+from planner.job import Job
+from planner.plan import Plan, Remedy
+from planner.texts import translated
+from planner.units import format_count, format_gib
+
+__all__ = ["METHOD_NAMES", "OUTCOMES", "VERDICTS", "method_name", "model_summary", "note_texts", "remedy_text", "verdict_text", "what_would_help"]
+
+METHOD_NAMES = {
+    "full": "Full fine-tuning",
+    "freeze": "Layer freezing",
+    "lora": "LoRA",
+    "qlora": "QLoRA",
+    "dora": "DoRA",
+    "ia3": "IA3",
+    "prefix": "Prefix tuning",
+    "prompt": "Prompt tuning",
+    "p-tuning": "P-tuning",
+    "bottleneck": "Bottleneck adapters",
+}
+
+VERDICTS = {
+    "fits": "Fits {gpu} with {spare} to spare: needs about {device} of {usable}.",
+    "tight": "Tight on {gpu}: needs about {device} of {usable}, and up to {high} if the allocator is unlucky.",
+    "does not fit": "Does not fit {gpu}: needs about {device}, which is {missing} more than its {usable}.",
+}
+OUTCOMES = {True: "then it fits", False: "not enough alone"}
+
+
+def method_name(job: Job, language: str) -> str:
+    """The method's name, with the base's format where it is not what the name says."""
+    name = translated(METHOD_NAMES[job.method], language)
+    return name if job.quantization == "none" or job.method == "qlora" else f"{name} ({job.quantization})"
+
+
+def verdict_text(plan: Plan, language: str) -> str:
+    """One sentence: fits with how much to spare, tight, or by how much it does not fit."""
+    gib = lambda size: format_gib(size, language=language)  # noqa: E731
+    peak, usable = plan.memory.peak, plan.gpu.usable_memory_bytes
+    return translated(VERDICTS[plan.verdict], language).format(
+        gpu=plan.gpu.label, spare=gib(plan.headroom_bytes), missing=gib(-plan.headroom_bytes), device=gib(peak.device),
+        usable=gib(usable), high=gib(peak.high),
+    )  # fmt: skip
+
+
+def remedy_text(remedy: Remedy, language: str) -> str:
+    """What to change, what it saves and what it costs, in one line."""
+    outcome = OUTCOMES[remedy.plan.fits]
+    line = "{action}: saves {saved} ({outcome}). Cost: {cost}."
+    return translated(line, language).format(
+        action=_capital(translated(remedy.action, language)), saved=format_gib(remedy.saved_bytes, language=language),
+        outcome=translated(outcome, language), cost=translated(remedy.cost, language),
+    )  # fmt: skip
+
+
+def what_would_help(found: list[Remedy], language: str) -> str:
+    """The changes that make a job fit, each alone, as the end of the verdict; empty where none does."""
+    names = [translated(remedy.action, language) for remedy in found if remedy.plan.fits][:3]
+    if not names:
+        return translated("No single change makes it fit; combine several, or take a larger card.", language) if found else ""
+    return translated("Any one of these would make it fit: {changes}.", language).format(changes=", ".join(names))
+
+
+def note_texts(plan: Plan, language: str) -> list[str]:
+    """The plan's notes as sentences."""
+    return [_capital(translated(note.template, language).format(**note.values)) + "." for note in plan.notes]
+
+
+def model_summary(architecture: Architecture, language: str) -> str:
+    """Parameters, layers, hidden size, vocabulary: what a person checks a model by."""
+    a = architecture
+    count = lambda value: format_count(value, language=language)  # noqa: E731
+    line = "{params} parameters, {layers} layers, hidden size {hidden}, vocabulary {vocabulary}"
+    text = translated(line, language).format(
+        params=count(a.num_params), layers=count(a.num_hidden_layers), hidden=count(a.hidden_size), vocabulary=count(a.vocab_size)
+    )
+    if a.num_experts:
+        text += translated(", {active} active per token", language).format(active=count(a.active_params))
+    return text
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

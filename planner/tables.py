@@ -1,0 +1,116 @@
+"""Plans -> tables: columns and rows of ready text, for HTML, a terminal or a DataFrame."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from planner.figures import COMPONENT_NAMES, INSTANT_NAMES
+from planner.memory import Line, MemoryBreakdown
+from planner.plan import Plan
+from planner.sentences import method_name
+from planner.texts import translated
+from planner.units import format_count, format_gib
+
+__all__ = ["Table", "cards_table", "explain_table", "lines_text", "methods_table"]
+
+
+SEGMENT_NAMES = {"consumer": "consumer (GDDR)", "workstation": "workstation", "datacenter": "data centre"}
+
+
+class Table(NamedTuple):
+    """Column titles and rows of text."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def frame(self) -> Any:
+        """The same as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows, columns=list(self.columns))
+
+
+def _titles(language: str, *titles: str) -> tuple[str, ...]:
+    return tuple(translated(title, language) for title in titles)
+
+
+def methods_table(plans: Sequence[Plan], language: str = "en") -> Table:
+    """Per method: trained parameters, the three levels of memory with the band, headroom on the card."""
+    gib = lambda size: format_gib(size, language=language)  # noqa: E731
+    columns = _titles(language, "Method", "Trained", "Allocated", "Reserved", "On the card", "Band", "Headroom", "Verdict")
+    rows = []
+    for plan in plans:
+        peak = plan.memory.peak
+        trained = format_count(plan.job.trained_params, language=language)
+        band = f"{gib(peak.low)} – {gib(peak.high)}"
+        verdict = translated(plan.verdict, language)
+        rows.append((method_name(plan.job, language), trained, gib(peak.allocated), gib(peak.reserved), gib(peak.device), band, gib(plan.headroom_bytes), verdict))
+    return Table(columns, tuple(rows))
+
+
+def explain_table(memory: MemoryBreakdown, language: str = "en") -> Table:
+    """Every line alive at the peak, the largest first: what it is, its formula, the numbers put in, and the source."""
+    columns = _titles(language, "Part", "Component", "Size", "Formula", "Numbers", "Source")
+    lines = sorted(memory.peak_lines, key=lambda line: -line.bytes)
+    rows = tuple(
+        (
+            line_name(line, language), translated(COMPONENT_NAMES[line.component], language), format_gib(line.bytes, language=language),
+            line.formula, numbers_text(memory, line, language), line.source,
+        )
+        for line in lines if line.bytes
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def line_name(line: Line, language: str) -> str:
+    """A line's name; what belongs to one block alone says so."""
+    prefix = "one block: "
+    name = line.name.removeprefix(prefix)
+    return (translated(prefix, language) if name != line.name else "") + translated(name, language)
+
+
+def numbers_text(memory: MemoryBreakdown, line: Line, language: str) -> str:
+    """`T = 2,048, D = 4,096`: the numbers behind the letters of a line's formula."""
+    return ", ".join(f"{letter} = {format_count(value, language=language)}" for letter, value in memory.numbers_of(line).items())
+
+
+def lines_text(memory: MemoryBreakdown, language: str = "en") -> str:
+    """The breakdown for a terminal: instants, then each line with formula, numbers and source."""
+    blocks = []
+    for instant in ("resident", *memory.allocated_at):
+        lines = [line for line in memory.lines if line.instant == instant and line.bytes]
+        if not lines:
+            continue
+        total = memory.allocated_at.get(instant)
+        mark = f"  <- {translated('peak', language)}" if instant == memory.peak.instant else ""
+        sum_text = f"  {format_gib(total, language=language)}" if total is not None else ""
+        blocks.append(f"{translated(INSTANT_NAMES[instant], language)}{sum_text}{mark}")
+        for line in lines:
+            numbers = numbers_text(memory, line, language)
+            blocks.append(f"  {format_gib(line.bytes, language=language):>10}  {line_name(line, language)}: {line.formula}" + (f"  [{numbers}]" if numbers else ""))
+            blocks.append(f"              {line.source}")
+    return "\n".join(blocks)
+
+
+def cards_table(plans: Sequence[Plan], language: str = "en") -> Table:
+    """Per card: class, usable memory, headroom, and what to mind there."""
+    columns = _titles(language, "Card", "Class", "Usable", "Headroom", "Verdict", "Mind")
+    rows = tuple(
+        (
+            plan.gpu.label, translated(SEGMENT_NAMES[plan.gpu.segment], language), format_gib(plan.gpu.usable_memory_bytes, language=language),
+            format_gib(plan.headroom_bytes, language=language), translated(plan.verdict, language), _short_notes(plan, language),
+        )
+        for plan in plans
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def _short_notes(plan: Plan, language: str) -> str:
+    gpu, job = plan.gpu, plan.job
+    lacking = (
+        ("no bf16", job.precision.startswith("bf16") and gpu.supports_bf16 is False),
+        ("no 4-bit kernels", job.quantization in ("nf4", "fp4") and gpu.supports_4bit is False),
+        ("no int8 kernels", job.quantization == "int8" and gpu.supports_int8 is False),
+        ("no FlashAttention-2", job.attention == "flash" and gpu.supports_flash_attention is False),
+        ("not NVIDIA: libraries differ", gpu.vendor != "NVIDIA"),
+    )
+    return ", ".join(translated(name, language) for name, lacks in lacking if lacks)

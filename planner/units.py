@@ -1,0 +1,38 @@
+"""Units: bytes and seconds inside; GiB only where a person reads."""
+
+KiB = 1024
+MiB = 1024**2
+GiB = 1024**3
+
+# What separates thousands and decimals in the languages of the workbook.
+_SEPARATORS = {"en": (",", "."), "tr": (".", ",")}
+
+
+def format_number(value: float, decimals: int = 0, *, language: str = "en") -> str:
+    """`1234.5` as a person reads it: `1,234.5` in English, `1.234,5` in Turkish."""
+    thousands, point = _SEPARATORS[language]
+    text = f"{value:,.{decimals}f}"
+    return text.translate(str.maketrans({",": thousands, ".": point}))
+
+
+def format_gib(num_bytes: float, *, language: str = "en", decimals: int | None = None) -> str:
+    """Bytes as GiB (2^30), or as MiB where that would show less than 0.1 GiB."""
+    if decimals is None and abs(num_bytes) < 0.1 * GiB:
+        return f"{format_number(num_bytes / MiB, 0 if abs(num_bytes) >= 10 * MiB else 1, language=language)} MiB"
+    return f"{format_number(num_bytes / GiB, 1 if decimals is None else decimals, language=language)} GiB"
+
+
+def format_count(value: float, *, language: str = "en") -> str:
+    """A count of parameters as `6.74 B`, `40.0 M` or `512` (Turkish writes Mr for milyar, Mn for milyon)."""
+    billion, million = ("B", "M") if language == "en" else ("Mr", "Mn")
+    if abs(value) >= 1e9:
+        return f"{format_number(value / 1e9, 2, language=language)} {billion}"
+    if abs(value) >= 1e6:
+        return f"{format_number(value / 1e6, 1, language=language)} {million}"
+    return format_number(value, language=language)
+
+
+def format_share(value: float, *, language: str = "en") -> str:
+    """A share of one as a percentage: `12 %` in English, `%12` in Turkish."""
+    text = format_number(100 * value, language=language)
+    return f"%{text}" if language == "tr" else f"{text} %"

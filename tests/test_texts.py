@@ -1,0 +1,94 @@
+"""Every sentence that can be shown exists in Turkish, with the same values in it."""
+
+import ast
+import string
+from pathlib import Path
+
+import pytest
+
+from planner import figures, sentences, tables
+from planner.errors import _BOUNDS, _KINDS
+from planner.plan import Remedy
+from planner.texts import LANGUAGES, translated
+from planner.turkish import TURKISH
+
+PACKAGE = Path(figures.__file__).parent
+# Calls whose first string is shown; for `_titles` and `Remedy` all strings are.
+SHOWN_FIRST = {"translated", "say", "Note", "InvalidJob", "HubUnavailable", "PlannerError", "Line", "Saved"}
+SHOWN_ALL = {"_titles"}
+
+
+def _assigned(node: ast.Assign) -> set[str]:
+    names = [part for target in node.targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return {name.id for name in names if isinstance(name, ast.Name)}
+
+
+def _calls(tree: ast.AST) -> list[str]:
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            literals = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            if name == "_add":
+                found += literals[1:2]
+            elif name in SHOWN_ALL:
+                found += literals
+            elif name in SHOWN_FIRST and node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
+                found.append(node.args[0].value)
+            elif name in SHOWN_FIRST and node.args and isinstance(node.args[0], ast.IfExp):
+                found += [side.value for side in (node.args[0].body, node.args[0].orelse) if isinstance(side, ast.Constant)]
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            if _assigned(node) & {"template", "line", "name", "prefix"}:
+                found.append(node.value.value)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.IfExp) and "name" in _assigned(node):
+            for side in (node.value.body, node.value.orelse):
+                first = side.elts[0] if isinstance(side, ast.Tuple) else side
+                found += [first.value] if isinstance(first, ast.Constant) else []
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple) and _assigned(node) & {"lacking", "tiles"}:
+            found += [row.elts[0].value for row in node.value.elts if isinstance(row, ast.Tuple) and isinstance(row.elts[0], ast.Constant)]
+        if isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == len(Remedy.__dataclass_fields__) - 2:
+            found += [part.value for part in node.value.elts if isinstance(part, ast.Constant)]
+    return found
+
+
+def shown() -> set[str]:
+    """All English sentences of the package that a reader can meet."""
+    from planner.workbook import app, controls
+
+    found: list[str] = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.name not in ("catalogues.py", "serve.py", "cli.py"):
+            found += _calls(ast.parse(path.read_text(encoding="utf-8")))
+    found += [*figures.COMPONENT_NAMES.values(), *figures.INSTANT_NAMES.values(), *figures._FIELD_NAMES.values(), figures.RUNTIME]
+    found += [name for name, _, _ in figures._PARTS]
+    found += [*sentences.METHOD_NAMES.values(), *sentences.VERDICTS.values(), *sentences.OUTCOMES.values(), *tables.SEGMENT_NAMES.values(), *_BOUNDS.values(), *_KINDS.values()]
+    for label, choices in controls._CHOICES.values():
+        found += [label, *choices.values()]
+    found += [label for label, _ in controls._SLIDERS.values()] + [*controls._SWITCHES.values()] + [title for title, _ in controls._GROUPS]
+    found += [app._TITLE, *app._CHART_TITLES.values(), *app._VERDICTS, "LoRA dropout"]
+    for kind in ("model", "GPU"):
+        found += [f"no {kind} named {{name!r}}; did you mean {{near}}?", f"no {kind} named {{name!r}}"]
+    return {text.removeprefix("one block: ") or text for text in found if any(c.isalpha() for c in text)}
+
+
+def _values(template: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(template) if name}
+
+
+def test_every_sentence_that_can_be_shown_has_a_turkish_one() -> None:
+    assert sorted(shown() - TURKISH.keys()) == []
+
+
+def test_no_turkish_sentence_is_left_over() -> None:
+    assert sorted(TURKISH.keys() - shown()) == []
+
+
+@pytest.mark.parametrize("english", sorted(TURKISH))
+def test_both_languages_fill_in_the_same_values(english: str) -> None:
+    assert _values(TURKISH[english]) == _values(english)
+
+
+def test_a_sentence_is_translated_and_english_stays() -> None:
+    assert translated("weights", "tr") == "ağırlıklar"
+    assert translated("weights", "en") == "weights"
+    assert LANGUAGES == ("en", "tr")
