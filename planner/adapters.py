@@ -11,7 +11,17 @@ from typing import Any
 from planner.architecture import Architecture, Block, Linear, Tensor
 from planner.errors import InvalidJob, near_names
 
-__all__ = ["ALL_LINEAR", "IA3", "Adapter", "BottleneckAdapter", "LoRA", "PTuning", "PrefixTuning", "PromptTuning", "check_targets"]
+__all__ = [
+    "ALL_LINEAR",
+    "IA3",
+    "Adapter",
+    "BottleneckAdapter",
+    "LoRA",
+    "PTuning",
+    "PrefixTuning",
+    "PromptTuning",
+    "check_targets",
+]
 
 ALL_LINEAR = "all-linear"
 
@@ -84,21 +94,23 @@ class LoRA(Adapter):
             experts = self.expert_targets(block)
             separate = [(linear, block.num_experts) for linear in experts] if self.experts_as_linears else []
             for linear, times in [(linear, 1) for linear in self.targets(block)] + separate:
-                yield Tensor(block.count * times, self.rank, linear.in_features)
-                yield Tensor(block.count * times, linear.out_features, self.rank)
+                yield Tensor(block.num_blocks * times, self.rank, linear.in_features)
+                yield Tensor(block.num_blocks * times, linear.out_features, self.rank)
                 if self.use_dora:
-                    yield Tensor(block.count * times, linear.out_features)
+                    yield Tensor(block.num_blocks * times, linear.out_features)
             if experts and not self.experts_as_linears:
                 if self.target_modules == (ALL_LINEAR,):  # the router too
-                    yield Tensor(block.count, self.rank, architecture.hidden_size)
-                    yield Tensor(block.count, block.num_experts, self.rank)
+                    yield Tensor(block.num_blocks, self.rank, architecture.hidden_size)
+                    yield Tensor(block.num_blocks, block.num_experts, self.rank)
                 # peft/tuners/lora/layer.py, ParamWrapper: gate and up are one parameter, adapted with both their ranks.
                 *inputs, down = block.experts
                 for fused in ([x for x in inputs if x in experts], [x for x in (down,) if x in experts]):
                     if fused:
                         rank = self.rank * block.num_experts * len(fused)
-                        yield Tensor(block.count, rank, fused[0].in_features)
-                        yield Tensor(block.count, sum(x.out_features for x in (inputs if fused[0] is not down else (down,))), rank)
+                        yield Tensor(block.num_blocks, rank, fused[0].in_features)
+                        yield Tensor(
+                            block.num_blocks, sum(x.out_features for x in (inputs if fused[0] is not down else (down,))), rank
+                        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +129,7 @@ class IA3(Adapter):
         """`out` values for k and v, `in` values for the MLP's last linear."""
         for block in architecture.blocks:
             for linear in self.targets(block):
-                yield Tensor(block.count, linear.in_features if linear in block.mlp[-1:] else linear.out_features)
+                yield Tensor(block.num_blocks, linear.in_features if linear in block.mlp[-1:] else linear.out_features)
 
 
 @dataclass(frozen=True, kw_only=True)

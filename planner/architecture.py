@@ -17,9 +17,9 @@ _MAX_POSITIONS = 2**27
 
 
 class Tensor(NamedTuple):
-    """`count` equal parameters of one shape; a vector has one column. Sizes may be arrays."""
+    """`copies` equal parameters of one shape; a vector has one column. Sizes may be arrays."""
 
-    count: int
+    copies: int
     rows: Any
     columns: Any = 1
 
@@ -31,7 +31,7 @@ class Tensor(NamedTuple):
     @property
     def params(self) -> Any:
         """Elements of all of them."""
-        return self.count * self.rows * self.columns
+        return self.copies * self.rows * self.columns
 
 
 class Linear(NamedTuple):
@@ -49,9 +49,9 @@ class Linear(NamedTuple):
 
 
 class Block(NamedTuple):
-    """`count` equal transformer blocks; `attention` and `mlp` in the order of execution."""
+    """`num_blocks` equal transformer blocks; `attention` and `mlp` in the order of execution."""
 
-    count: int
+    num_blocks: int
     attention: tuple[Linear, ...]
     mlp: tuple[Linear, ...]  # the dense MLP, or the shared experts of a mixture
     experts: tuple[Linear, ...]  # the linears of ONE routed expert; empty in a dense block
@@ -254,7 +254,9 @@ class Architecture(BaseModel):
             gate = (Linear("shared_expert_gate", D, 1),) if self.shared_expert_gate else ()
             shared = self._mlp(self.shared_expert_intermediate_size, bias=False)
             expert = self._mlp(self.moe_intermediate_size, self.expert_bias)
-            kinds.append(Block(num_sparse, self._attention, shared, expert, self.num_experts, self.experts_adapted, gate, router, norms))
+            kinds.append(
+                Block(num_sparse, self._attention, shared, expert, self.num_experts, self.experts_adapted, gate, router, norms)
+            )
         return tuple(kinds)
 
     # ---- counts -------------------------------------------------------------------------------------------------
@@ -280,7 +282,7 @@ class Architecture(BaseModel):
     @cached_property
     def block_params(self) -> int:
         """Parameters of all blocks."""
-        return sum(block.count * block.params for block in self.blocks)
+        return sum(block.num_blocks * block.params for block in self.blocks)
 
     @cached_property
     def num_params(self) -> int:
@@ -294,7 +296,7 @@ class Architecture(BaseModel):
     def active_params(self) -> int:
         """Parameters that one token passes through: of the routed experts only those it is sent to."""
         idle = sum(
-            block.count * block.expert_params // block.num_experts * (block.num_experts - self.num_experts_per_tok)
+            block.num_blocks * block.expert_params // block.num_experts * (block.num_experts - self.num_experts_per_tok)
             for block in self.blocks
             if block.num_experts
         )
@@ -313,22 +315,22 @@ class Architecture(BaseModel):
     def _linear_params(self) -> tuple[tuple[int, int], tuple[int, int]]:
         weights = rows = expert_weights = expert_rows = 0
         for block in self.blocks:
-            weights += block.count * sum(x.in_features * x.out_features for x in block.linears)
-            rows += block.count * sum(x.out_features for x in block.linears)
-            expert_weights += block.count * block.num_experts * sum(x.in_features * x.out_features for x in block.experts)
-            expert_rows += block.count * block.num_experts * sum(x.out_features for x in block.experts)
+            weights += block.num_blocks * sum(x.in_features * x.out_features for x in block.linears)
+            rows += block.num_blocks * sum(x.out_features for x in block.linears)
+            expert_weights += block.num_blocks * block.num_experts * sum(x.in_features * x.out_features for x in block.experts)
+            expert_rows += block.num_blocks * block.num_experts * sum(x.out_features for x in block.experts)
         return (weights, rows), (weights + expert_weights, rows + expert_rows)
 
     @cached_property
     def expert_params(self) -> int:
         """Parameters of all routed experts."""
-        return sum(block.count * block.expert_params for block in self.blocks)
+        return sum(block.num_blocks * block.expert_params for block in self.blocks)
 
     def tensors(self, last_blocks: int | None = None) -> Iterator[Tensor]:
         """The parameters as tensors; with `last_blocks`, only those of that many last blocks, norms as one vector each."""
         left = self.num_hidden_layers if last_blocks is None else last_blocks
         for block in reversed(self.blocks):
-            count = min(left, block.count)
+            count = min(left, block.num_blocks)
             left -= count
             for linear in block.linears:
                 yield Tensor(count, linear.out_features, linear.in_features)

@@ -93,7 +93,7 @@ class _Row(NamedTuple):
         """The positive number in base units; `factor` is the size of the column's unit."""
         return self.convert(column, lambda cell: _positive(float(cell)) * factor, "a positive number or blank")
 
-    def count(self, column: str) -> int | None:
+    def size(self, column: str) -> int | None:
         return self.convert(column, lambda cell: _positive(int(cell)), "a positive whole number or blank")
 
     def whole(self, column: str) -> int | None:
@@ -156,7 +156,7 @@ def read_models(file: IO[str]) -> Iterator[CatalogueModel]:
             architecture = architecture_from_config(_config(row), name=row.text("hf_id"), source=row.text("source"))
         except InvalidJob as error:
             raise row.broken(error) from error
-        published = row.count("published_params")
+        published = row.size("published_params")
         if published is None:
             raise row.bad("published_params", "a positive whole number")
         yield CatalogueModel(
@@ -174,7 +174,7 @@ def read_models(file: IO[str]) -> Iterator[CatalogueModel]:
 def read_gpus(file: IO[str]) -> Iterator[Gpu]:
     """The rows of a gpus.csv that is open for reading. Raises BadRow with file, line, column and value."""
     for row in _rows(file, GPU_COLUMNS):
-        memory_mib = row.count("memory_mib")
+        memory_mib = row.size("memory_mib")
         if memory_mib is None:
             raise row.bad("memory_mib", "a positive whole number of MiB")
         values: dict[str, Any] = {column: row.cells[column] for column in _GPU_TEXTS}
@@ -189,9 +189,9 @@ def read_gpus(file: IO[str]) -> Iterator[Gpu]:
             "peak_fp8_flops_per_s": row.number("fp8_dense_tflops", 1e12),
             "peak_int8_ops_per_s": row.number("int8_dense_tops", 1e12),
             "nvlink_bytes_per_s": row.number("nvlink_gb_per_s", 1e9),
-            "pcie_generation": row.count("pcie_generation"),
+            "pcie_generation": row.size("pcie_generation"),
             "tdp_watts": row.number("tdp_watts"),
-            "release_year": row.count("release_year"),
+            "release_year": row.size("release_year"),
         }
         try:
             yield Gpu(**values)

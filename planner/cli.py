@@ -49,7 +49,9 @@ def _option(name: str) -> Any:
     flag, kind, shown = f"--{name.replace('_', '-')}", field.annotation, field.default
     text = _HELP.get(name, "")
     if kind is bool:
-        return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=f"{text}  [default: {'on' if shown else 'off'}]".strip())
+        return click.option(
+            f"{flag}/--no-{flag[2:]}", name, default=None, help=f"{text}  [default: {'on' if shown else 'off'}]".strip()
+        )
     if get_origin(kind) is tuple:
         return click.option(flag, name, default=None, metavar="NAMES", help=f"{text}  [default: {','.join(shown) or 'none'}]")
     if get_origin(kind) is Literal:
@@ -108,9 +110,14 @@ def lab(port: int, no_browser: bool) -> None:
 @click.option("--explain", is_flag=True, help="every line with its formula, numbers and source")
 @click.option("--json", "as_json", is_flag=True, help="one JSON document on standard output")
 @click.option("--language", type=click.Choice(LANGUAGES), default="en", help="language of the answer")
-@click.pass_context
 def estimate(
-    context: click.Context, model: str, gpu: str, revision: str | None, explain: bool, as_json: bool, language: str, **options: Any
+    model: str,
+    gpu: str,
+    revision: str | None,
+    explain: bool,
+    as_json: bool,
+    language: str,
+    **options: Any,
 ) -> None:
     """Estimate one job: exit status 0 when it fits, 1 when it does not, 2 on bad input.
 
@@ -124,9 +131,9 @@ def estimate(
         plan = make_plan(Job(architecture=load_model(model, revision=revision), **given), find_gpu(gpu))
     except PlannerError as error:
         click.echo(f"planner: {_flagged(error)}{error.text(language)}", err=True)
-        context.exit(BAD_INPUT)
+        sys.exit(BAD_INPUT)
     click.echo(json.dumps(_document(plan), indent=2) if as_json else _report(plan, explain, language))
-    context.exit(FITS if plan.fits else DOES_NOT_FIT)
+    sys.exit(FITS if plan.fits else DOES_NOT_FIT)
 
 
 def _flagged(error: PlannerError) -> str:
@@ -186,5 +193,3 @@ def main() -> None:
     except PlannerError as error:
         click.echo(f"planner: {error}", err=True)
         sys.exit(BAD_INPUT)
-
-

@@ -32,10 +32,14 @@ _OPTIONAL = (
     "v_head_dim", "first_k_dense_replace",
 )  # fmt: skip
 # Read by single families, under the name that they have there.
-_OTHER_NUMBERS = ("n_shared_experts", "expansion_ratio", "num_kv_heads", "n_positions", "word_embed_proj_dim", "num_ln_in_parallel_attn")
+_OTHER_NUMBERS = (
+    "n_shared_experts", "expansion_ratio", "num_kv_heads", "n_positions", "word_embed_proj_dim", "num_ln_in_parallel_attn",
+)  # fmt: skip
 # What a published config.json leaves to its class. Source: Gemma3TextConfig in transformers 5.24, google/gemma-3-4b-pt.
 _CLASS_DEFAULTS: dict[str, dict[str, int]] = {
-    "gemma3_text": {"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072},
+    "gemma3_text": {
+        "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072,
+    },
 }  # fmt: skip
 
 Config = Mapping[str, Any]
@@ -185,7 +189,9 @@ def _bloom(c: Config) -> dict[str, Any]:
 def _falcon(c: Config) -> dict[str, Any]:
     bias, new = bool(c.get("bias", False)), bool(c.get("new_decoder_architecture", False))
     heads, parallel = c["num_attention_heads"], bool(c.get("parallel_attn", True))
-    grouped = (c.get("num_kv_heads") or c.get("num_key_value_heads") or heads) if new else 1 if c.get("multi_query", True) else heads
+    grouped = (
+        (c.get("num_kv_heads") or c.get("num_key_value_heads") or heads) if new else 1 if c.get("multi_query", True) else heads
+    )
     norms = c.get("num_ln_in_parallel_attn") or 2
     return {
         **_FUSED_GPT, "qkv_bias": bias, "out_bias": bias, "mlp_bias": bias, "num_key_value_heads": grouped,
@@ -198,7 +204,8 @@ def _mpt(c: Config) -> dict[str, Any]:
     bias = not c.get("no_bias", True)
     expansion = c.get("expansion_ratio", 4)
     return {
-        "norm": "layernorm", "rotary": False, "qkv_names": ("Wqkv",), "out_name": "out_proj", "mlp_names": ("up_proj", "down_proj"), "gated_mlp": False,
+        "norm": "layernorm", "rotary": False,
+        "qkv_names": ("Wqkv",), "out_name": "out_proj", "mlp_names": ("up_proj", "down_proj"), "gated_mlp": False,
         "qkv_bias": bias, "out_bias": bias, "mlp_bias": bias, "tie_word_embeddings": True, "hidden_act": "gelu",
         "intermediate_size": c.get("intermediate_size") or expansion * c["hidden_size"],
     }  # fmt: skip
@@ -220,7 +227,9 @@ def parse_config(text: str) -> dict[str, Any]:
         config = json.loads(text)
     except json.JSONDecodeError as error:
         raise InvalidJob(
-            "this is not JSON (line {line}: {problem}); paste the whole config.json of the model", line=error.lineno, problem=error.msg
+            "this is not JSON (line {line}: {problem}); paste the whole config.json of the model",
+            line=error.lineno,
+            problem=error.msg,
         ) from error
     except RecursionError as error:
         raise InvalidJob("config.json must be one JSON object; this is nested too deeply") from error
@@ -268,7 +277,9 @@ def architecture_from_config(config: Config, *, name: str = "", source: str = ""
         if c.get(field) is not None:
             c[field] = _whole(c, field)
             if c[field] <= 0 and field in _POSITIVE:
-                raise InvalidJob("{name} is {given}; it must be at least {limit}", field=field, name=field, given=c[field], limit=1)
+                raise InvalidJob(
+                    "{name} is {given}; it must be at least {limit}", field=field, name=field, given=c[field], limit=1
+                )
 
     values: dict[str, Any] = {
         "name": name or str(c.get("_name_or_path") or model_type)[:200],
@@ -283,11 +294,15 @@ def architecture_from_config(config: Config, *, name: str = "", source: str = ""
     try:
         values |= FAMILIES[model_type](c)
     except TypeError as error:
-        raise InvalidJob("a field of this {model_type} config.json is not a number ({problem})", model_type=model_type, problem=str(error)) from error
+        raise InvalidJob(
+            "a field of this {model_type} config.json is not a number ({problem})", model_type=model_type, problem=str(error)
+        ) from error
     values.setdefault("num_key_value_heads", values["num_attention_heads"])
     values.setdefault("head_dim", max(1, values["hidden_size"] // values["num_attention_heads"]))
     values.setdefault("intermediate_size", 4 * values["hidden_size"])
     values.setdefault("max_position_embeddings", 2048)
     if not values.get("num_experts"):
-        values = {k: v for k, v in values.items() if k not in ("num_experts_per_tok", "moe_intermediate_size", "first_k_dense_replace")}
+        values = {
+            k: v for k, v in values.items() if k not in ("num_experts_per_tok", "moe_intermediate_size", "first_k_dense_replace")
+        }
     return Architecture(**values)

@@ -13,7 +13,7 @@ from planner.sentences import method_name, verdict_text
 from planner.texts import translated
 from planner.units import GiB, format_gib
 
-__all__ = ["COMPONENT_NAMES", "INSTANT_NAMES", "Figure", "memory_by_instant", "memory_by_method", "memory_against"]
+__all__ = ["COMPONENT_NAMES", "INSTANT_NAMES", "Figure", "memory_against", "memory_by_instant", "memory_by_method"]
 
 # Parts of a bar: name, the components in it, colour. Bottom first.
 _PARTS = (
@@ -56,7 +56,9 @@ class Figure(NamedTuple):
 
 def _without_colours(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_colours(item) for key, item in value.items() if not (isinstance(item, str) and item.startswith("var("))}
+        return {
+            key: _without_colours(item) for key, item in value.items() if not (isinstance(item, str) and item.startswith("var("))
+        }
     return [_without_colours(item) for item in value] if isinstance(value, list | tuple) else value
 
 
@@ -83,7 +85,7 @@ def _stack(rows: Sequence[tuple[str, dict[str, float]]], language: str) -> list[
     return traces
 
 
-def _limit(gpu: Gpu, language: str, *, axis: str = "y", dash: str = "dash") -> tuple[dict[str, Any], dict[str, Any]]:
+def _limit(gpu: Gpu, language: str, *, dash: str = "dash") -> tuple[dict[str, Any], dict[str, Any]]:
     """The card's usable memory as a line across the chart, and its label."""
     level = gpu.usable_memory_bytes / GiB
     line = {
@@ -99,8 +101,15 @@ def _limit(gpu: Gpu, language: str, *, axis: str = "y", dash: str = "dash") -> t
 
 def _layout(language: str, top: float, **more: Any) -> dict[str, Any]:
     separators = ",." if language == "tr" else ".,"
-    axis = {"title": {"text": "GiB"}, "range": [0, top], "rangemode": "tozero"}
-    return {"barmode": "stack", "bargap": 0.45, "separators": separators, "yaxis": axis, "legend": {"traceorder": "normal"}, **more}
+    axis = {"title": {"text": "GiB", "font": {"size": 13}}, "range": [0, top], "rangemode": "tozero"}
+    return {
+        "barmode": "stack",
+        "bargap": 0.45,
+        "separators": separators,
+        "yaxis": axis,
+        "legend": {"traceorder": "normal"},
+        **more,
+    }
 
 
 def _device_parts(memory: MemoryBreakdown) -> dict[str, float]:
@@ -109,20 +118,27 @@ def _device_parts(memory: MemoryBreakdown) -> dict[str, float]:
     return parts
 
 
-def memory_by_method(plans: Sequence[Plan], language: str = "en") -> Figure:
-    """A stacked bar per plan at its own peak, up to what the card must hold, with the card's usable memory as a line."""
+def memory_by_method(plans: Sequence[Plan], language: str = "en", *, labels: Sequence[str] = ()) -> Figure:
+    """A stacked bar per plan at its own peak, up to what the card must hold, with the card's usable memory as a line.
+
+    Bars are named by their method, or by `labels`.
+    """
     gpu = plans[0].gpu
-    rows = [(method_name(plan.job, language), _device_parts(plan.memory)) for plan in plans]
+    names = labels or [method_name(plan.job, language) for plan in plans]
+    rows = [(name, _device_parts(plan.memory)) for name, plan in zip(names, plans, strict=True)]
     line, label = _limit(gpu, language)
+    # Bars far above the card are cut, and say so: else the others could not be read.
+    largest, cut = max(plan.memory.peak.device for plan in plans), 2.2 * gpu.usable_memory_bytes
+    top = 1.12 * max(gpu.usable_memory_bytes, min(largest, cut))
     totals = [
         {
-            "x": name, "y": plan.memory.peak.device / GiB, "yanchor": "bottom", "showarrow": False,
-            "text": f"<b>{format_gib(plan.memory.peak.device, language=language)}</b>", "font": {"color": "var(--planner-ink)"},
+            "x": name, "y": min(plan.memory.peak.device, 0.92 * top) / GiB, "yanchor": "bottom", "showarrow": False, "borderpad": 2,
+            "text": f"<b>{format_gib(plan.memory.peak.device, language=language)}{' ↑' if plan.memory.peak.device > top else ''}</b>",
+            "bgcolor": "var(--planner-surface)", "font": {"color": "var(--planner-ink)"},
         }
         for (name, _), plan in zip(rows, plans, strict=True)
     ]  # fmt: skip
-    top = 1.12 * max(gpu.usable_memory_bytes, *(plan.memory.peak.device for plan in plans)) / GiB
-    spec = {"data": _stack(rows, language), "layout": _layout(language, top, shapes=[line], annotations=[*totals, label])}
+    spec = {"data": _stack(rows, language), "layout": _layout(language, top / GiB, shapes=[line], annotations=[*totals, label])}
     alt = " ".join(f"{name}: {verdict_text(plan, language)}" for (name, _), plan in zip(rows, plans, strict=True))
     return Figure(spec, alt)
 
@@ -157,7 +173,14 @@ def memory_against(
     x = [int(value) for value in values]
     texts = [format_gib(float(size), language=language) for size in memory.peak.device]
     colour = "var(--planner-series-1)"
-    band = {"type": "scatter", "mode": "lines", "x": x, "hoverinfo": "skip", "showlegend": False, "line": {"width": 0, "color": colour}}
+    band = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": x,
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "line": {"width": 0, "color": colour},
+    }
     data = [
         {**band, "y": _gib(memory.peak.low)},
         {**band, "y": _gib(memory.peak.high), "fill": "tonexty", "fillcolor": "var(--planner-band)"},
@@ -167,12 +190,19 @@ def memory_against(
             "marker": {"color": colour, "size": [11 if value == chosen else 5 for value in x]},
         },
     ]  # fmt: skip
-    top = 1.1 * max(float(memory.peak.high[-1]) / GiB, min(gpu.usable_memory_bytes for gpu in gpus) / GiB)
-    shown = [gpu for gpu in gpus if gpu.usable_memory_bytes / GiB <= top]
+    high = float(memory.peak.high[-1])
+    top = 1.1 * max(high, min(gpus[0].usable_memory_bytes, 2 * high)) / GiB
+    shown: list[Gpu] = []  # the first given comes first; a line too near to one already there would hide its label
+    for gpu in gpus:
+        level = gpu.usable_memory_bytes / GiB
+        if level <= top and all(abs(level - other.usable_memory_bytes / GiB) > 0.08 * top for other in shown):
+            shown.append(gpu)
     limits = [_limit(gpu, language, dash=_DASHES[i % len(_DASHES)]) for i, gpu in enumerate(shown)]
     layout = _layout(
         language, top, shapes=[line for line, _ in limits], annotations=[{**label, "x": 0.01, "xanchor": "left"} for _, label in limits],
-        xaxis={"title": {"text": name}, "type": "log", "tickvals": x, "ticktext": [str(value) for value in x]},
+        xaxis={"title": {"text": name, "font": {"size": 13}}, "type": "log", "tickvals": x, "ticktext": [str(value) for value in x]},
     )  # fmt: skip
-    alt = translated("From {first} at {low} to {last} at {high}.", language).format(first=x[0], low=texts[0], last=x[-1], high=texts[-1])
+    alt = translated("From {first} at {low} to {last} at {high}.", language).format(
+        first=x[0], low=texts[0], last=x[-1], high=texts[-1]
+    )
     return Figure({"data": data, "layout": layout}, f"{name}: {alt}")

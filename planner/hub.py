@@ -104,7 +104,7 @@ def _from_hub(hub_id: str, revision: str | None) -> Architecture:
         text = path.read_bytes()[: _MAX_CONFIG_BYTES + 1].decode()
     except ImportError as error:
         raise HubUnavailable("the Hub is read with huggingface_hub: pip install huggingface_hub") from error
-    except Exception as error:  # what the Hub, its cache and the network raise has no common base
+    except Exception as error:
         raise _why(error, hub_id, revision) from error
     commit = path.parent.name if _COMMIT.fullmatch(path.parent.name) else revision or ""
     return _from_text(text, name=hub_id, source=f"https://huggingface.co/{hub_id}", revision=commit)
@@ -116,7 +116,7 @@ def _download(hub_id: str, revision: str | None) -> Path:
 
     try:
         huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(hub_id, "config.json", revision=revision))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  each kind gets its sentence below
         try:
             return Path(huggingface_hub.hf_hub_download(hub_id, "config.json", revision=revision, local_files_only=True))
         except huggingface_hub.errors.LocalEntryNotFoundError:

@@ -51,7 +51,16 @@ class Job(BaseModel):
     kbit_preparation: bool = True  # PEFT's prepare_model_for_kbit_training: what is not quantised becomes fp32
     precision: Literal["bf16-mixed", "fp16-mixed", "bf16", "fp16", "fp32"] = "bf16-mixed"
     optimizer: Literal[
-        "adamw", "adamw-fused", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "adafactor", "lion", "lion-8bit", "sgd", "sgd-momentum"
+        "adamw",
+        "adamw-fused",
+        "adamw-8bit",
+        "paged-adamw",
+        "paged-adamw-8bit",
+        "adafactor",
+        "lion",
+        "lion-8bit",
+        "sgd",
+        "sgd-momentum",
     ] = "adamw"
     sequence_length: PositiveInt = 2048
     micro_batch_size: Annotated[PositiveInt, Field(le=65536)] = 1
@@ -111,7 +120,9 @@ class Job(BaseModel):
                 field="quantization", method=self.method, quantization=self.quantization, allowed=", ".join(allowed),
             )  # fmt: skip
         if self.quantization != "none" and self.precision == "fp32":
-            raise InvalidJob("a quantised base computes in 16 bit; give precision bf16-mixed, fp16-mixed, bf16 or fp16", field="precision")
+            raise InvalidJob(
+                "a quantised base computes in 16 bit; give precision bf16-mixed, fp16-mixed, bf16 or fp16", field="precision"
+            )
         if isinstance(adapter, LoRA):
             check_targets(self.target_modules, a)
             self._at_most("lora_rank", a.hidden_size)
@@ -122,7 +133,9 @@ class Job(BaseModel):
         if self.method == "bottleneck":
             self._at_most("bottleneck_size", a.hidden_size)
         if self.attention == "flash" and self.precision == "fp32":
-            raise InvalidJob("flash attention has 16-bit kernels only; give attention sdpa, or another precision", field="attention")
+            raise InvalidJob(
+                "flash attention has 16-bit kernels only; give attention sdpa, or another precision", field="attention"
+            )
         if self.attention == "flash" and "flash" not in a.attention_kernels:
             raise InvalidJob(
                 "{model_type} has no flash attention in transformers; give attention {known}",
@@ -135,7 +148,9 @@ class Job(BaseModel):
     def _at_most(self, field: str, limit: int) -> None:
         if getattr(self, field) > limit:
             template = "{name} is {given}; {model} allows at most {limit}"
-            raise InvalidJob(template, field=field, name=field, given=getattr(self, field), model=self.architecture.name, limit=limit)
+            raise InvalidJob(
+                template, field=field, name=field, given=getattr(self, field), model=self.architecture.name, limit=limit
+            )
 
     @cached_property
     def adapter(self) -> Adapter | None:

@@ -51,7 +51,12 @@ class Plan:
         job, gpu, a = self.job, self.gpu, self.job.architecture
         found: list[Note] = []
         if job.precision.startswith("bf16") and gpu.supports_bf16 is False:
-            found.append(Note("{gpu} has no bf16 tensor cores: bf16 runs there at a fraction of its speed, or not at all; choose fp16", {"gpu": gpu.label}))
+            found.append(
+                Note(
+                    "{gpu} has no bf16 tensor cores: bf16 runs there at a fraction of its speed, or not at all; choose fp16",
+                    {"gpu": gpu.label},
+                )
+            )
         if job.quantization in ("nf4", "fp4") and gpu.supports_4bit is False:
             found.append(Note("{gpu} has no 4-bit kernels in bitsandbytes", {"gpu": gpu.label}))
         if job.quantization == "int8" and gpu.supports_int8 is False:
@@ -59,11 +64,23 @@ class Plan:
         if job.attention == "flash" and gpu.supports_flash_attention is False:
             found.append(Note("{gpu} has no FlashAttention-2 kernels: use sdpa", {"gpu": gpu.label}))
         if job.attention_used != job.attention:
-            found.append(Note("{model_type} has no {asked} attention in transformers: eager is used", {"model_type": a.model_type, "asked": job.attention}))
+            found.append(
+                Note(
+                    "{model_type} has no {asked} attention in transformers: eager is used",
+                    {"model_type": a.model_type, "asked": job.attention},
+                )
+            )
         if a.num_experts and job.quantization != "none" and not job.experts_as_linears:
-            found.append(Note("the experts stay in 16 bit: transformers 5 keeps them as fused parameters that bitsandbytes does not quantise", {}))
+            found.append(
+                Note(
+                    "the experts stay in 16 bit: transformers 5 keeps them as fused parameters that bitsandbytes does not quantise",
+                    {},
+                )
+            )
         if job.optimizer_row.paged:
-            found.append(Note("the optimizer's large states are paged: they may move to host memory, and are not counted on the card", {}))
+            found.append(
+                Note("the optimizer's large states are paged: they may move to host memory, and are not counted on the card", {})
+            )
         if gpu.memory_basis.startswith("nominal"):
             found.append(Note("usable memory of {gpu} is estimated from the number on the box", {"gpu": gpu.label}))
         return tuple(found)
@@ -75,13 +92,16 @@ def make_plan(job: Job, gpu: Gpu, assumptions: Assumptions | None = None) -> Pla
 
 
 def sweep(job: Job, gpu: Gpu | None = None, **arrays: Any) -> MemoryBreakdown:
-    """The breakdown of many jobs at once: numeric fields of `job` as NumPy arrays of one shape, or that broadcast.
+    """The breakdown of many jobs at once: numeric fields of `job` as lists or NumPy arrays of one shape, or that broadcast.
 
     The extremes of each array are checked as a job; every `bytes` of the result is an array.
     """
-    for pick in ("min", "max"):
-        job.changed(**{field: getattr(values, pick)().item() for field, values in arrays.items()})
-    return memory_breakdown(Job.model_construct(**(job.fields | arrays)), gpu)
+    import numpy as np
+
+    values = {field: np.asarray(given) for field, given in arrays.items()}
+    for pick in (np.min, np.max):
+        job.changed(**{field: pick(array).item() for field, array in values.items()})
+    return memory_breakdown(Job.model_construct(**(job.fields | values)), gpu)
 
 
 def largest_that_fits(job: Job, gpu: Gpu, field: str) -> int:
@@ -89,7 +109,11 @@ def largest_that_fits(job: Job, gpu: Gpu, field: str) -> int:
 
     0 where not even 1 fits. Found by bisection, as the peak grows with each of them.
     """
-    limits = {"micro_batch_size": 65536, "sequence_length": job.architecture.max_position_embeddings, "lora_rank": job.architecture.hidden_size}
+    limits = {
+        "micro_batch_size": 65536,
+        "sequence_length": job.architecture.max_position_embeddings,
+        "lora_rank": job.architecture.hidden_size,
+    }
 
     def fits(value: int) -> bool:
         return make_plan(job.changed(**{field: value}), gpu).fits
@@ -153,7 +177,11 @@ def _candidates(job: Job) -> Iterable[tuple[str, dict[str, Any], str]]:
     if job.loss == "plain":
         yield "fused loss (Liger)", {"loss": "liger"}, "one more package; the same loss"
     if job.gradient_checkpointing == "off":
-        yield "gradient checkpointing", {"gradient_checkpointing": "on"}, "about a third more time per step: each block runs forward twice"
+        yield (
+            "gradient checkpointing",
+            {"gradient_checkpointing": "on"},
+            "about a third more time per step: each block runs forward twice",
+        )
     if job.optimizer == "adamw":
         yield "fused AdamW", {"optimizer": "adamw-fused"}, "nothing: the same update in one kernel"
     if job.optimizer in ("adamw", "adamw-fused"):
@@ -164,7 +192,11 @@ def _candidates(job: Job) -> Iterable[tuple[str, dict[str, Any], str]]:
     if job.micro_batch_size > 1:
         half = job.micro_batch_size // 2
         steps = job.gradient_accumulation_steps * job.micro_batch_size // half
-        yield "half the micro-batch, accumulated twice as often", {"micro_batch_size": half, "gradient_accumulation_steps": steps}, "more, smaller steps: somewhat slower"
+        yield (
+            "half the micro-batch, accumulated twice as often",
+            {"micro_batch_size": half, "gradient_accumulation_steps": steps},
+            "more, smaller steps: somewhat slower",
+        )
     if job.method in ("full", "freeze") and job.precision.endswith("-mixed") and job.method == "full":
         yield "weights in pure bf16", {"precision": "bf16"}, "small updates can be lost to rounding"
     if job.method in ("full", "freeze"):

@@ -1,12 +1,24 @@
 """What a plan says, in words of either language: the verdict, what would help, and the names of things."""
 
+from functools import partial
+
 from planner.architecture import Architecture
 from planner.job import Job
 from planner.plan import Plan, Remedy
 from planner.texts import translated
 from planner.units import format_count, format_gib
 
-__all__ = ["METHOD_NAMES", "OUTCOMES", "VERDICTS", "method_name", "model_summary", "note_texts", "remedy_text", "verdict_text", "what_would_help"]
+__all__ = [
+    "METHOD_NAMES",
+    "OUTCOMES",
+    "VERDICTS",
+    "method_name",
+    "model_summary",
+    "note_texts",
+    "remedy_text",
+    "verdict_text",
+    "what_would_help",
+]
 
 METHOD_NAMES = {
     "full": "Full fine-tuning",
@@ -37,7 +49,7 @@ def method_name(job: Job, language: str) -> str:
 
 def verdict_text(plan: Plan, language: str) -> str:
     """One sentence: fits with how much to spare, tight, or by how much it does not fit."""
-    gib = lambda size: format_gib(size, language=language)  # noqa: E731
+    gib = partial(format_gib, language=language)
     peak, usable = plan.memory.peak, plan.gpu.usable_memory_bytes
     return translated(VERDICTS[plan.verdict], language).format(
         gpu=plan.gpu.label, spare=gib(plan.headroom_bytes), missing=gib(-plan.headroom_bytes), device=gib(peak.device),
@@ -71,7 +83,7 @@ def note_texts(plan: Plan, language: str) -> list[str]:
 def model_summary(architecture: Architecture, language: str) -> str:
     """Parameters, layers, hidden size, vocabulary: what a person checks a model by."""
     a = architecture
-    count = lambda value: format_count(value, language=language)  # noqa: E731
+    count = partial(format_count, language=language)
     line = "{params} parameters, {layers} layers, hidden size {hidden}, vocabulary {vocabulary}"
     text = translated(line, language).format(
         params=count(a.num_params), layers=count(a.num_hidden_layers), hidden=count(a.hidden_size), vocabulary=count(a.vocab_size)

@@ -1,6 +1,7 @@
 """Plans -> tables: columns and rows of ready text, for HTML, a terminal or a DataFrame."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from planner.figures import COMPONENT_NAMES, INSTANT_NAMES
@@ -10,7 +11,7 @@ from planner.sentences import method_name
 from planner.texts import translated
 from planner.units import format_count, format_gib
 
-__all__ = ["Table", "cards_table", "explain_table", "lines_text", "methods_table"]
+__all__ = ["SEGMENT_NAMES", "Table", "cards_table", "explain_table", "lines_text", "methods_table"]
 
 
 SEGMENT_NAMES = {"consumer": "consumer (GDDR)", "workstation": "workstation", "datacenter": "data centre"}
@@ -35,7 +36,7 @@ def _titles(language: str, *titles: str) -> tuple[str, ...]:
 
 def methods_table(plans: Sequence[Plan], language: str = "en") -> Table:
     """Per method: trained parameters, the three levels of memory with the band, headroom on the card."""
-    gib = lambda size: format_gib(size, language=language)  # noqa: E731
+    gib = partial(format_gib, language=language)
     columns = _titles(language, "Method", "Trained", "Allocated", "Reserved", "On the card", "Band", "Headroom", "Verdict")
     rows = []
     for plan in plans:
@@ -43,7 +44,18 @@ def methods_table(plans: Sequence[Plan], language: str = "en") -> Table:
         trained = format_count(plan.job.trained_params, language=language)
         band = f"{gib(peak.low)} – {gib(peak.high)}"
         verdict = translated(plan.verdict, language)
-        rows.append((method_name(plan.job, language), trained, gib(peak.allocated), gib(peak.reserved), gib(peak.device), band, gib(plan.headroom_bytes), verdict))
+        rows.append(
+            (
+                method_name(plan.job, language),
+                trained,
+                gib(peak.allocated),
+                gib(peak.reserved),
+                gib(peak.device),
+                band,
+                gib(plan.headroom_bytes),
+                verdict,
+            )
+        )
     return Table(columns, tuple(rows))
 
 
@@ -86,22 +98,24 @@ def lines_text(memory: MemoryBreakdown, language: str = "en") -> str:
         blocks.append(f"{translated(INSTANT_NAMES[instant], language)}{sum_text}{mark}")
         for line in lines:
             numbers = numbers_text(memory, line, language)
-            blocks.append(f"  {format_gib(line.bytes, language=language):>10}  {line_name(line, language)}: {line.formula}" + (f"  [{numbers}]" if numbers else ""))
+            blocks.append(
+                f"  {format_gib(line.bytes, language=language):>10}  {line_name(line, language)}: {line.formula}"
+                + (f"  [{numbers}]" if numbers else "")
+            )
             blocks.append(f"              {line.source}")
     return "\n".join(blocks)
 
 
 def cards_table(plans: Sequence[Plan], language: str = "en") -> Table:
-    """Per card: class, usable memory, headroom, and what to mind there."""
-    columns = _titles(language, "Card", "Class", "Usable", "Headroom", "Verdict", "Mind")
-    rows = tuple(
-        (
-            plan.gpu.label, translated(SEGMENT_NAMES[plan.gpu.segment], language), format_gib(plan.gpu.usable_memory_bytes, language=language),
-            format_gib(plan.headroom_bytes, language=language), translated(plan.verdict, language), _short_notes(plan, language),
-        )
-        for plan in plans
-    )  # fmt: skip
-    return Table(columns, rows)
+    """Per card: usable memory, headroom, and what to mind there."""
+    columns = _titles(language, "Card", "Usable", "Headroom", "Verdict", "Mind")
+    gib = partial(format_gib, language=language)
+    rows = []
+    for plan in plans:
+        verdict = translated(plan.verdict, language)
+        usable = gib(plan.gpu.usable_memory_bytes)
+        rows.append((plan.gpu.label, usable, gib(plan.headroom_bytes), verdict, _short_notes(plan, language)))
+    return Table(columns, tuple(rows))
 
 
 def _short_notes(plan: Plan, language: str) -> str:

@@ -121,10 +121,9 @@ _PAGE = {
     "at this sequence length": "bu sequence length ile",
     "at this micro-batch": "bu micro-batch ile",
     "The methods side by side": "Yöntemler yan yana",
-    "Why: every component opened": "Neden: her bileşenin hesabı",
     "Every part of the peak: formula, numbers and source": "Tepe belleğin her parçası: formül, sayılar ve kaynak",
-    "Cards it fits on": "Sığdığı kartlar",
-    "Cards that hold this job, smallest first": "Bu işin sığdığı kartlar, en küçükten başlayarak",
+    "Cards that hold this job": "Bu işin sığdığı kartlar",
+    "{segment}: {count} cards, the smallest is {card}": "{segment}: {count} kart, en küçüğü {card}",
     "No single card in the catalogue holds this job; several GPUs are a later chapter.": (
         "Katalogdaki hiçbir tek kart bu işe yetmiyor; çoklu GPU sonraki bölümün konusu."
     ),
@@ -146,7 +145,6 @@ _PAGE = {
     "Formula": "Formül",
     "Numbers": "Sayılar",
     "Source": "Kaynak",
-    "Class": "Sınıf",
     "Usable": "Kullanılabilir",
     "Mind": "Dikkat",
     "consumer (GDDR)": "tüketici (GDDR)",
@@ -333,6 +331,7 @@ _ERRORS = {
 }
 
 _HUB = {
+    "the catalogue has {near}": "katalogda şunlar var: {near}",
     "HF_HUB_OFFLINE is set, and config.json of {name!r} was not downloaded before; paste it": (
         "HF_HUB_OFFLINE ayarlı ve {name!r} için config.json daha önce indirilmemiş; yapıştırın"
     ),

@@ -12,7 +12,7 @@ def format_number(value: float, decimals: int = 0, *, language: str = "en") -> s
     """`1234.5` as a person reads it: `1,234.5` in English, `1.234,5` in Turkish."""
     thousands, point = _SEPARATORS[language]
     text = f"{value:,.{decimals}f}"
-    return text.translate(str.maketrans({",": thousands, ".": point}))
+    return text.translate(str.maketrans(",.", thousands + point))
 
 
 def format_gib(num_bytes: float, *, language: str = "en", decimals: int | None = None) -> str:

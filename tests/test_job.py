@@ -16,8 +16,20 @@ from planner.optimizers import OPTIMIZERS
 
 def test_with_only_a_model_the_job_is_the_documented_qlora(llama_3_8b: Architecture) -> None:
     job = Job(architecture=llama_3_8b)
-    assert (job.method, job.quantization, job.double_quant, job.lora_rank, job.target_modules) == ("qlora", "nf4", True, 16, ("all-linear",))
-    assert (job.sequence_length, job.micro_batch_size, job.gradient_checkpointing, job.optimizer, job.attention) == (2048, 1, "on", "adamw", "sdpa")
+    assert (job.method, job.quantization, job.double_quant, job.lora_rank, job.target_modules) == (
+        "qlora",
+        "nf4",
+        True,
+        16,
+        ("all-linear",),
+    )
+    assert (job.sequence_length, job.micro_batch_size, job.gradient_checkpointing, job.optimizer, job.attention) == (
+        2048,
+        1,
+        "on",
+        "adamw",
+        "sdpa",
+    )
 
 
 def test_lora_on_a_4_bit_base_is_qlora(llama_3_8b: Architecture) -> None:
@@ -57,7 +69,9 @@ def test_a_job_survives_json(llama_3_8b: Architecture) -> None:
         ({"speed": 9}, "speed", "no field"),
     ],
 )
-def test_what_does_not_exist_gets_one_sentence_about_its_field(llama_3_8b: Architecture, fields: Any, field: str, said: str) -> None:
+def test_what_does_not_exist_gets_one_sentence_about_its_field(
+    llama_3_8b: Architecture, fields: Any, field: str, said: str
+) -> None:
     with pytest.raises(InvalidJob) as caught:
         Job(architecture=llama_3_8b, **fields)
     assert caught.value.field == field
@@ -91,7 +105,9 @@ def test_every_optimizer_of_the_job_is_in_the_table_with_a_source(llama_3_8b: Ar
         assert row.source
 
 
-junk = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.lists(st.text(max_size=5), max_size=3))
+junk = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.lists(st.text(max_size=5), max_size=3)
+)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(Job.model_fields.keys() - {"architecture"})), junk, max_size=5))

@@ -58,7 +58,9 @@ def test_pure_bf16_full_fine_tuning_with_foreach_adamw_peaks_at_10_bytes_per_par
         ("bf16", "adamw-8bit", 2 + 2 + 2 * (1 + 4 / 256)),
     ],
 )
-def test_optimizer_step_of_full_fine_tuning(llama_2_7b: Architecture, precision: Any, optimizer: Any, bytes_per_parameter: float) -> None:
+def test_optimizer_step_of_full_fine_tuning(
+    llama_2_7b: Architecture, precision: Any, optimizer: Any, bytes_per_parameter: float
+) -> None:
     memory = memory_breakdown(Job(architecture=llama_2_7b, method="full", precision=precision, optimizer=optimizer))
     assert memory.allocated_at["optimizer"] == pytest.approx(bytes_per_parameter * 6_738_415_616, rel=2e-3)
 
@@ -167,7 +169,12 @@ def _published(row: dict[str, str]) -> tuple[Job, Any]:
     fields: dict[str, Any] = {"method": "full"}
     if row["method"] == "lora":
         names = ("q_proj", "k_proj", "v_proj", "o_proj")
-        fields = {"method": "lora", "quantization": row["base_quantization"] or "none", "target_modules": names, "lora_rank": int(row["lora_rank"])}
+        fields = {
+            "method": "lora",
+            "quantization": row["base_quantization"] or "none",
+            "target_modules": names,
+            "lora_rank": int(row["lora_rank"]),
+        }
     job = Job(
         architecture=model,
         **fields,
@@ -231,7 +238,9 @@ jobs = st.fixed_dictionaries(
         "evaluation": st.booleans(),
     }
 )
-models = st.sampled_from(["meta-llama/Llama-3.1-8B", "google/gemma-2-2b", "openai-community/gpt2", "mistralai/Mixtral-8x7B-v0.1", "openai/gpt-oss-20b"])
+models = st.sampled_from(
+    ["meta-llama/Llama-3.1-8B", "google/gemma-2-2b", "openai-community/gpt2", "mistralai/Mixtral-8x7B-v0.1", "openai/gpt-oss-20b"]
+)
 
 
 def _possible(model: str, fields: dict[str, Any]) -> Job:

@@ -14,7 +14,7 @@ from planner.turkish import TURKISH
 
 PACKAGE = Path(figures.__file__).parent
 # Calls whose first string is shown; for `_titles` and `Remedy` all strings are.
-SHOWN_FIRST = {"translated", "say", "Note", "InvalidJob", "HubUnavailable", "PlannerError", "Line", "Saved"}
+SHOWN_FIRST = {"translated", "say", "Note", "InvalidJob", "HubUnavailable", "PlannerError", "Line", "Saved", "__init__"}
 SHOWN_ALL = {"_titles"}
 
 
@@ -33,27 +33,43 @@ def _calls(tree: ast.AST) -> list[str]:
                 found += literals[1:2]
             elif name in SHOWN_ALL:
                 found += literals
-            elif name in SHOWN_FIRST and node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
+            elif (
+                name in SHOWN_FIRST
+                and node.args
+                and isinstance(node.args[0], ast.Constant)
+                and isinstance(node.args[0].value, str)
+            ):
                 found.append(node.args[0].value)
             elif name in SHOWN_FIRST and node.args and isinstance(node.args[0], ast.IfExp):
                 found += [side.value for side in (node.args[0].body, node.args[0].orelse) if isinstance(side, ast.Constant)]
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            if _assigned(node) & {"template", "line", "name", "prefix"}:
-                found.append(node.value.value)
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Constant)
+            and _assigned(node) & {"template", "line", "name", "prefix"}
+        ):
+            found.append(node.value.value)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.IfExp) and "name" in _assigned(node):
             for side in (node.value.body, node.value.orelse):
                 first = side.elts[0] if isinstance(side, ast.Tuple) else side
                 found += [first.value] if isinstance(first, ast.Constant) else []
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple) and _assigned(node) & {"lacking", "tiles"}:
-            found += [row.elts[0].value for row in node.value.elts if isinstance(row, ast.Tuple) and isinstance(row.elts[0], ast.Constant)]
-        if isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == len(Remedy.__dataclass_fields__) - 2:
+            found += [
+                row.elts[0].value
+                for row in node.value.elts
+                if isinstance(row, ast.Tuple) and isinstance(row.elts[0], ast.Constant)
+            ]
+        if (
+            isinstance(node, ast.Yield)
+            and isinstance(node.value, ast.Tuple)
+            and len(node.value.elts) == len(Remedy.__dataclass_fields__) - 2
+        ):
             found += [part.value for part in node.value.elts if isinstance(part, ast.Constant)]
     return found
 
 
 def shown() -> set[str]:
     """All English sentences of the package that a reader can meet."""
-    from planner.workbook import app, controls
+    from planner.workbook import app, controls, page_html
 
     found: list[str] = []
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -61,11 +77,22 @@ def shown() -> set[str]:
             found += _calls(ast.parse(path.read_text(encoding="utf-8")))
     found += [*figures.COMPONENT_NAMES.values(), *figures.INSTANT_NAMES.values(), *figures._FIELD_NAMES.values(), figures.RUNTIME]
     found += [name for name, _, _ in figures._PARTS]
-    found += [*sentences.METHOD_NAMES.values(), *sentences.VERDICTS.values(), *sentences.OUTCOMES.values(), *tables.SEGMENT_NAMES.values(), *_BOUNDS.values(), *_KINDS.values()]
+    found += [
+        *sentences.METHOD_NAMES.values(),
+        *sentences.VERDICTS.values(),
+        *sentences.OUTCOMES.values(),
+        *tables.SEGMENT_NAMES.values(),
+        *_BOUNDS.values(),
+        *_KINDS.values(),
+    ]
     for label, choices in controls._CHOICES.values():
         found += [label, *choices.values()]
-    found += [label for label, _ in controls._SLIDERS.values()] + [*controls._SWITCHES.values()] + [title for title, _ in controls._GROUPS]
-    found += [app._TITLE, *app._CHART_TITLES.values(), *app._VERDICTS, "LoRA dropout"]
+    found += (
+        [label for label, _ in controls._SLIDERS.values()]
+        + [*controls._SWITCHES.values()]
+        + [title for title, _ in controls._GROUPS]
+    )
+    found += [*page_html.PILLS, app._TITLE, *app._CHART_TITLES.values(), "LoRA dropout"]
     for kind in ("model", "GPU"):
         found += [f"no {kind} named {{name!r}}; did you mean {{near}}?", f"no {kind} named {{name!r}}"]
     return {text.removeprefix("one block: ") or text for text in found if any(c.isalpha() for c in text)}

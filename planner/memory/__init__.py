@@ -12,7 +12,7 @@ from typing import Any
 from planner.hardware import Gpu
 from planner.job import Job
 from planner.memory.device import Assumptions, Peak, device_peak, workspace_line
-from planner.memory.lines import COMPONENTS, INSTANTS, RESIDENT, Line, largest
+from planner.memory.lines import COMPONENTS, INSTANTS, RESIDENT, Line
 from planner.memory.resident import resident_lines
 from planner.memory.sharding import sharded
 from planner.memory.step import instant_lines

@@ -14,7 +14,9 @@ from planner.memory.widths import Kernel, Widths
 
 __all__ = ["Saved", "block_backward", "norm_backward", "saved_by_block"]
 
-_NORM = "transformers modeling_llama.py, LlamaRMSNorm: pow and mul keep the fp32 input; a trained weight keeps its 16-bit product too"
+_NORM = (
+    "transformers modeling_llama.py, LlamaRMSNorm: pow and mul keep the fp32 input; a trained weight keeps its 16-bit product too"
+)
 _LAYER_NORM = "torch layer_norm keeps its input, in fp32 under autocast, and two fp32 statistics per token"
 _LINEAR = "torch linear keeps its input where its weight is trained; autocast makes one 16-bit copy per layer"
 _FLASH = "Dao 2023, arXiv:2307.08691, sec. 3: q, k, v, the output and one fp32 log-sum-exp per row are kept"
@@ -93,7 +95,9 @@ def _adapter(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
             saved.append(Saved("DoRA: both results", size, "2 T b sum of outputs", _DORA))
         return saved
     if isinstance(adapter, IA3):
-        size = sum((w.adapter * x.in_features if x in block.mlp[-1:] else w.linear * x.out_features) for x in adapter.targets(block))
+        size = sum(
+            (w.adapter * x.in_features if x in block.mlp[-1:] else w.linear * x.out_features) for x in adapter.targets(block)
+        )
         return [Saved("IA3: scaled values", T * size, "T b sum of scaled features", _IA3)]
     if isinstance(adapter, BottleneckAdapter):
         width = 2 * (a.hidden_size + 2 * adapter.bottleneck_size)
@@ -101,7 +105,7 @@ def _adapter(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
     return []
 
 
-def _attention(job: Job, block: Block, w: Widths, kernel: Kernel, B: Any, S: Any) -> list[Saved]:
+def _attention(job: Job, w: Widths, kernel: Kernel, B: Any, S: Any) -> list[Saved]:
     a, T, c = job.architecture, B * S, w.attention
     H, A, AV = a.num_attention_heads, a.head_dim, a.value_head_dim
     key_heads = H if kernel.expanded or a.kv_lora_rank else a.num_key_value_heads
@@ -109,14 +113,20 @@ def _attention(job: Job, block: Block, w: Widths, kernel: Kernel, B: Any, S: Any
     width = H * A + key_heads * (A + AV) + (H * a.qk_nope_head_dim if a.kv_lora_rank else 0)
     if len(a.qkv_names) == 1 and a.rotary:  # values are a view of the fused projection, which so stays whole
         width += a.query_size + a.key_value_size
-    saved.append(Saved("queries, keys, values", T * c * width, "T b (H A + 2 K A), K = H where expanded", _EAGER if kernel.scores else _FLASH))
+    saved.append(
+        Saved(
+            "queries, keys, values", T * c * width, "T b (H A + 2 K A), K = H where expanded", _EAGER if kernel.scores else _FLASH
+        )
+    )
     if kernel.name == "eager":
         width = c if a.attention_sinks else 4 + (c if c < 4 else 0) + (c if a.attn_logit_softcapping else 0)
         saved.append(Saved("attention scores", B * H * S * S * width, f"B H S S x {width}", _EAGER))
     else:
         saved.append(Saved("attention output", T * (c * H * AV + 4 * H), "T (b H A + 4 H)", _FLASH))
         if kernel.masked:
-            saved.append(Saved("attention mask", B * S * S * c, "B S S b", "ATen sdpa: each call makes its own 16-bit mask, and keeps it"))
+            saved.append(
+                Saved("attention mask", B * S * S * c, "B S S b", "ATen sdpa: each call makes its own 16-bit mask, and keeps it")
+            )
     return saved
 
 
@@ -126,7 +136,13 @@ def _mlp(job: Job, w: Widths, T: Any, F: int) -> Saved:
         width = 14 if w.autocast and w.linear < 4 else 4 * w.linear
         return Saved("MLP: activation", T * width * F, f"T F x {width}", _GELU_NEW, T * width * F)
     size = T * w.linear * F * (3 if a.gated_mlp else 1)
-    return Saved("MLP: gate, up and activation" if a.gated_mlp else "MLP: activation", size, "3 T F b" if a.gated_mlp else "T F b", _ACT, size)
+    return Saved(
+        "MLP: gate, up and activation" if a.gated_mlp else "MLP: activation",
+        size,
+        "3 T F b" if a.gated_mlp else "T F b",
+        _ACT,
+        size,
+    )
 
 
 def saved_by_block(job: Job, block: Block, w: Widths, kernel: Kernel) -> list[Saved]:
@@ -137,9 +153,11 @@ def saved_by_block(job: Job, block: Block, w: Widths, kernel: Kernel) -> list[Sa
     trained = adapter is None
     lora = isinstance(adapter, LoRA)
     carries = set(adapter.targets(block)) if isinstance(adapter, LoRA) else set()
-    on = lambda linears: tuple(x for x in linears if trained or x in carries)  # noqa: E731
 
-    saved = _norms(a, w, T, trained) + _attention(job, block, w, kernel, B, S)
+    def on(linears: tuple[Linear, ...]) -> tuple[Linear, ...]:
+        return tuple(x for x in linears if trained or x in carries)
+
+    saved = _norms(a, w, T, trained) + _attention(job, w, kernel, B, S)
     *projections, output = block.attention
     first = tuple(x for x in projections if x.in_features == D)
     later = tuple(x for x in projections if x.in_features != D)  # latent attention's second factors
@@ -214,7 +232,9 @@ def block_backward(job: Job, block: Block, w: Widths, kernel: Kernel, saved: lis
         running = running + 4 * last.in_features * (last.in_features + 3 * last.out_features)  # B A of an identity, and W + B A
     most = largest(running, product, norm_backward(job, w) - by_mlp)
     if kernel.scores:
-        held = 3 * w.attention if a.attention_sinks else 12 if w.attention == 4 else 10  # fp32: softmax, its gradients, one temporary
+        held = (
+            3 * w.attention if a.attention_sinks else 12 if w.attention == 4 else 10
+        )  # fp32: softmax, its gradients, one temporary
         scores = B * a.num_attention_heads * S * S * held
         most = largest(most, scores + 2 * T * D * w.residual - by_mlp)
     return Saved(

@@ -27,6 +27,7 @@ def _context(value_mib: float, low_mib: float, high_mib: float, source: str) -> 
     return Assumption(value=value_mib * MiB, low=low_mib * MiB, high=high_mib * MiB, source=source)
 
 
+_CUBLAS = "aten/src/ATen/cuda/CublasHandlePool.cpp: 8,519,680 B, 32 MiB on 9.0; twice, as the autograd thread has a handle of its own (T4 runs)"
 _FITCHECK = "45 published T4 runs (fitcheck archive, 2025-09): reserved / allocated, 5th, 50th and 95th percentile"
 
 
@@ -39,10 +40,12 @@ class Assumptions(BaseModel):
     allocator_slack: Assumption = Assumption(value=1.11, low=1.04, high=1.32, source=_FITCHECK)
     allocator_slack_with_scores: Assumption = Assumption(value=1.23, low=1.09, high=1.42, source=_FITCHECK + "; eager attention")
     context_turing: Assumption = _context(141, 130, 250, "fitcheck archive: 140.9 MiB on a T4")
-    context_ampere: Assumption = _context(430, 250, 520, "between the T4's 141 MiB and the 0.6 GiB seen on H100; no reading of our own yet")
+    context_ampere: Assumption = _context(
+        430, 250, 520, "between the T4's 141 MiB and the 0.6 GiB seen on H100; no reading of our own yet"
+    )
     context_hopper: Assumption = _context(600, 450, 700, "about 0.6 GiB on H100 and H200 with many modules loaded")
-    workspace_before_hopper: Assumption = _context(8.125, 8, 17, "torch/csrc cuBLAS workspace :4096:2:16:8, 8,519,680 B")
-    workspace_hopper: Assumption = _context(32, 32, 64, "torch cuBLAS workspace on compute capability 9.0: 32 MiB")
+    workspace_before_hopper: Assumption = _context(16.25, 8.125, 16.25, _CUBLAS)
+    workspace_hopper: Assumption = _context(64, 32, 64, _CUBLAS)
 
     def context(self, compute_capability: tuple[int, int] | None) -> Assumption:
         """Bytes of the CUDA context with PyTorch's modules loaded."""
@@ -68,10 +71,12 @@ class Peak(NamedTuple):
 def workspace_line(assumptions: Assumptions, compute_capability: tuple[int, int] | None) -> Line:
     """cuBLAS's workspace: allocated through PyTorch's allocator at the first matrix multiplication."""
     row = assumptions.workspace(compute_capability)
-    return Line("cuBLAS workspace", "workspace", RESIDENT, row.value, "8.1 MiB, 32 MiB on Hopper", row.source)
+    return Line("cuBLAS workspace", "workspace", RESIDENT, row.value, "2 x 8.125 MiB, 2 x 32 MiB on Hopper", row.source)
 
 
-def device_peak(allocated_at: dict[str, Any], kernel: Kernel, assumptions: Assumptions, compute_capability: tuple[int, int] | None) -> Peak:
+def device_peak(
+    allocated_at: dict[str, Any], kernel: Kernel, assumptions: Assumptions, compute_capability: tuple[int, int] | None
+) -> Peak:
     """The peak over instants, and what the allocator and the context add to it."""
     slack = assumptions.allocator_slack_with_scores if kernel.scores else assumptions.allocator_slack
     context = assumptions.context(compute_capability)

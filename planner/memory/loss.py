@@ -38,10 +38,18 @@ def loss_memory(job: Job, w: Widths) -> LossMemory:
         fp32 = 4 if b < 4 else 0
         forward = T * V * (b + fp32 + 4) + capped
         kept = b if job.keep_outputs or b == 4 else 0
-        return LossMemory(forward, f"T V x ({b} + {fp32} + 4)", T * V * (12 + kept) + capped, f"T V x (4 + 4 + 4 + {kept})", _PLAIN)
+        return LossMemory(
+            forward, f"T V x ({b} + {fp32} + 4)", T * V * (12 + kept) + capped, f"T V x (4 + 4 + 4 + {kept})", _PLAIN
+        )
     if job.loss == "chunked":
         chunk = V * CHUNK_TOKENS
-        return LossMemory(T * V * b + capped + chunk * 8, "T V b + 1024 V x 8", 2 * T * V * b + capped + chunk * 12, "2 T V b + 1024 V x 12", _CHUNKED)
+        return LossMemory(
+            T * V * b + capped + chunk * 8,
+            "T V b + 1024 V x 8",
+            2 * T * V * b + capped + chunk * 12,
+            "2 T V b + 1024 V x 12",
+            _CHUNKED,
+        )
     if job.loss == "liger":
         # Chunks are chosen so that one chunk of logits is about as large as the hidden states.
         chunk = T * D * (b + 4 + 4) + V * D * 4 * (job.adapter is None)

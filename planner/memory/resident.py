@@ -15,7 +15,9 @@ __all__ = ["gradient_bytes", "resident_lines", "weight_lines"]
 _COUNT = "parameter count x bytes of its dtype; tied embeddings count once"
 _QLORA = "Dettmers et al. 2023, arXiv:2305.14314, sec. 3; bitsandbytes replaces nn.Linear inside the blocks only"
 _KBIT = "peft/utils/other.py, prepare_model_for_kbit_training: 16-bit parameters that are not quantised become fp32"
-_FUSED = "transformers 5 keeps routed experts as 3-D parameters: no nn.Linear for bitsandbytes to replace, 16 bit for grouped matmul"
+_FUSED = (
+    "transformers 5 keeps routed experts as 3-D parameters: no nn.Linear for bitsandbytes to replace, 16 bit for grouped matmul"
+)
 _PEFT_DTYPE = "peft/tuners/tuners_utils.py, cast_adapter_dtype: fp32 for adapters of a 16-bit base"
 
 
@@ -35,7 +37,9 @@ def _state_bytes(job: Job, w: Widths) -> Any:
         width = row.states * (row.state_bytes or 4)
         return sum(width * t.params * choose(t.elements < PAGED_ELEMENTS, 1, 0) for t in tensors)
     if row.factored:  # fp32 sums per row and per column; a vector keeps a full state
-        return sum(4 * t.count * (t.rows if isinstance(t.columns, int) and t.columns == 1 else t.rows + t.columns) for t in tensors)
+        return sum(
+            4 * t.copies * (t.rows if isinstance(t.columns, int) and t.columns == 1 else t.rows + t.columns) for t in tensors
+        )
     if row.state_bytes == 1:
         return sum(row.states * t.params * choose(t.elements < 4096, 4, 1 + 4 / 256) for t in tensors)
     return row.states * (row.state_bytes or trained_width(job, w)) * job.trained_params
@@ -68,12 +72,19 @@ def resident_lines(job: Job, w: Widths) -> Iterator[Line]:
     yield from weight_lines(job, w.vectors, RESIDENT)
     if job.adapter is not None:
         trained = w.adapter * job.trained_params
-        source = f"{type(job.adapter).__doc__.splitlines()[0]} {_PEFT_DTYPE}" if type(job.adapter).__doc__ else _PEFT_DTYPE
+        what = (type(job.adapter).__doc__ or "").partition("\n")[0]
+        source = f"{what} {_PEFT_DTYPE}"
         yield Line("adapter parameters", "adapters", RESIDENT, trained, f"P_t x {w.adapter}", source)
     row = job.optimizer_row
     if row.states or row.factored:
         width = row.state_bytes or trained_width(job, w)
-        formula = "paged states only where a tensor has under 100,000 elements" if row.paged else "4 x (rows + columns) of each tensor" if row.factored else f"P_t x {row.states} x {width}"
+        formula = (
+            "paged states only where a tensor has under 100,000 elements"
+            if row.paged
+            else "4 x (rows + columns) of each tensor"
+            if row.factored
+            else f"P_t x {row.states} x {width}"
+        )
         yield Line("optimizer states", "optimizer_states", RESIDENT, _state_bytes(job, w), formula, row.source)
     batch = 24 * job.micro_batch_size * job.sequence_length
     yield Line("batch", "workspace", RESIDENT, batch, "T x 3 x 8", "transformers data collators: ids, labels and mask in int64")

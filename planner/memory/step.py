@@ -35,13 +35,17 @@ def instant_lines(job: Job, w: Widths, kernel: Kernel) -> Iterator[Line]:
     if job.evaluation:
         yield from _evaluation(job, w)
     if job.save == "merged":
-        yield Line("layer being merged", "temporaries", "save", 8 * job.architecture.largest_linear, "largest linear x (4 + 4)", _MERGE)
+        yield Line(
+            "layer being merged", "temporaries", "save", 8 * job.architecture.largest_linear, "largest linear x (4 + 4)", _MERGE
+        )
 
 
 def _load(job: Job, w: Widths) -> Iterator[Line]:
     yield from weight_lines(job, w.weights, "load")
     if job.quantization != "none":
-        yield Line("weight before quantisation", "temporaries", "load", 2 * job.architecture.largest_linear, "largest linear x 2", _LOAD)
+        yield Line(
+            "weight before quantisation", "temporaries", "load", 2 * job.architecture.largest_linear, "largest linear x 2", _LOAD
+        )
     if w.vectors > w.weights:
         size = w.vectors * job.architecture.embedding_params
         yield Line("embedding made fp32", "temporaries", "load", size, f"V D x {w.vectors}", _LOAD)
@@ -56,7 +60,7 @@ def _kept_by_blocks(job: Job, w: Widths, saved: list[list[Saved]], instant: str)
         return
     left = job.trainable_layers if job.method == "freeze" else job.architecture.num_hidden_layers
     for block, parts in zip(reversed(job.architecture.blocks), reversed(saved), strict=True):
-        count = min(left, block.count)
+        count = min(left, block.num_blocks)
         left -= count
         for part in parts if count else ():
             yield Line(part.name, "activations", instant, count * part.bytes, f"{count} blocks x {part.formula}", part.source)
@@ -66,7 +70,9 @@ def _held_by_int8(job: Job, w: Widths, instant: str) -> Iterator[Line]:
     """Inputs of int8 linears, which checkpointing cannot drop unless it runs the forward without a graph (reentrant)."""
     a = job.architecture
     if job.quantization == "int8" and job.gradient_checkpointing == "on":
-        per_token = 2 * a.hidden_size * w.normed + a.num_attention_heads * a.value_head_dim * w.attention + a.intermediate_size * w.linear
+        per_token = (
+            2 * a.hidden_size * w.normed + a.num_attention_heads * a.value_head_dim * w.attention + a.intermediate_size * w.linear
+        )
         size = job.micro_batch_size * job.sequence_length * a.num_hidden_layers * per_token
         yield Line("inputs of int8 layers", "activations", instant, size, "L T x (2 D b + H A b + F b)", _INT8)
 
@@ -78,7 +84,9 @@ def _forward_and_loss(job: Job, w: Widths, kernel: Kernel, saved: list[list[Save
     for instant, logits, formula in moments:
         yield from _kept_by_blocks(job, w, saved, instant)
         yield from _around_blocks(job, w, kernel, instant)
-        yield Line("final norm and head input", "activations", instant, _tail_bytes(job, w), "T D x bytes kept", "as inside a block")
+        yield Line(
+            "final norm and head input", "activations", instant, _tail_bytes(job, w), "T D x bytes kept", "as inside a block"
+        )
         yield Line("logits and loss", "logits", instant, logits, formula, loss.source)
         if job.gradient_accumulation_steps > 1:
             yield _gradients(job, w, instant)
@@ -115,7 +123,9 @@ def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> 
             yield _gradients(job, w, instant)
         elif instant == "backward_end":
             # This block's own gradients and the embedding's are still to come, the MLP's last linear apart.
-            to_come = block.params - (block.mlp[-1].params if block.mlp else 0) + (0 if a.tie_word_embeddings else a.embedding_params)
+            to_come = (
+                block.params - (block.mlp[-1].params if block.mlp else 0) + (0 if a.tie_word_embeddings else a.embedding_params)
+            )
             size = gradient_bytes(job, w) - w.weights * to_come
             yield Line("gradients so far", "gradients", instant, size, f"(P_t - a block's - V D) x {w.weights}", _AUTOGRAD)
         elif job.method == "full" and not a.tie_word_embeddings:
@@ -127,16 +137,32 @@ def _optimizer(job: Job, w: Widths) -> Iterator[Line]:
     row, width = job.optimizer_row, trained_width(job, w)
     if row.temporary_copies:
         size = row.temporary_copies * width * job.trained_params
-        yield Line("optimizer temporaries", "temporaries", "optimizer", size, f"P_t x {width} x {row.temporary_copies:g}", row.source)
+        yield Line(
+            "optimizer temporaries", "temporaries", "optimizer", size, f"P_t x {width} x {row.temporary_copies:g}", row.source
+        )
     elif row.largest_temporaries:
         size = row.largest_temporaries * 4 * largest(*(tensor.elements for tensor in job.trained_tensors))
-        yield Line("optimizer temporaries", "temporaries", "optimizer", size, f"largest tensor x 4 x {row.largest_temporaries:g}", row.source)
+        yield Line(
+            "optimizer temporaries",
+            "temporaries",
+            "optimizer",
+            size,
+            f"largest tensor x 4 x {row.largest_temporaries:g}",
+            row.source,
+        )
 
 
 def _evaluation(job: Job, w: Widths) -> Iterator[Line]:
     a, T = job.architecture, job.eval_micro_batch_size * job.sequence_length
     b = w.logits
-    yield Line("evaluation logits", "logits", "evaluation", T * a.vocab_size * (b + 4 + (4 if b < 4 else 0)), f"T_eval V x ({b} + 4 + 4)", _EVALUATE)
+    yield Line(
+        "evaluation logits",
+        "logits",
+        "evaluation",
+        T * a.vocab_size * (b + 4 + (4 if b < 4 else 0)),
+        f"T_eval V x ({b} + 4 + 4)",
+        _EVALUATE,
+    )
     width = 2 * a.hidden_size * w.residual + 3 * a.intermediate_size * w.linear
     yield Line("evaluation activations", "activations", "evaluation", T * width, "T_eval x (2 D + 3 F) x bytes", _EVALUATE)
 
@@ -160,7 +186,14 @@ def _around_blocks(job: Job, w: Widths, kernel: Kernel, instant: str) -> Iterato
     """What all blocks share: rotary tables and the attention mask."""
     a, B, S = job.architecture, job.micro_batch_size, job.sequence_length
     if a.rotary:
-        yield Line("rotary tables", "activations", instant, 2 * S * a.head_dim * w.residual, f"2 S A x {w.residual}", "transformers rotary_emb: cos and sin")
+        yield Line(
+            "rotary tables",
+            "activations",
+            instant,
+            2 * S * a.head_dim * w.residual,
+            f"2 S A x {w.residual}",
+            "transformers rotary_emb: cos and sin",
+        )
     if kernel.name == "eager":
         yield Line("attention mask", "activations", instant, B * S * S * w.vectors, f"B S S x {w.vectors}", _MASK)
     elif kernel.masked:
@@ -178,7 +211,15 @@ def _weights_made_16_bit(job: Job, block: Block, w: Widths, instant: str) -> Ite
     if job.adapter is None and w.autocast:
         everything = job.gradient_checkpointing == "off" and instant == "backward_start"
         size = _cached_copies(job, w) if everything else 2 * block.params
-        yield Line("16-bit copies of weights", "temporaries", instant, size, "P_t x 2" if everything else "P of a block x 2", _AUTOCAST)
+        yield Line(
+            "16-bit copies of weights", "temporaries", instant, size, "P_t x 2" if everything else "P of a block x 2", _AUTOCAST
+        )
     elif job.quantization != "none":
-        yield Line("weight made 16-bit", "temporaries", instant, w.compute * job.architecture.largest_linear, f"largest linear x {w.compute}", _DEQUANT)
-
+        yield Line(
+            "weight made 16-bit",
+            "temporaries",
+            instant,
+            w.compute * job.architecture.largest_linear,
+            f"largest linear x {w.compute}",
+            _DEQUANT,
+        )

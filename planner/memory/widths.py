@@ -69,7 +69,13 @@ def attention_kernel(job: Job, w: Widths, compute_capability: tuple[int, int] | 
     if asked == "eager":
         return Kernel("eager", scores=True, expanded=grouped)
     masked = not job.packing or job.method == "prefix"  # virtual keys have no causal shape
-    fits = w.attention == 2 and a.head_dim <= 256 and a.value_head_dim == a.head_dim and not masked and (compute_capability or (8, 0)) >= (8, 0)
+    fits = (
+        w.attention == 2
+        and a.head_dim <= 256
+        and a.value_head_dim == a.head_dim
+        and not masked
+        and (compute_capability or (8, 0)) >= (8, 0)
+    )
     if asked == "flash" or fits:
         return Kernel("flash", scores=False, expanded=False)
     return Kernel("efficient", scores=False, expanded=grouped, masked=masked)

@@ -1,0 +1,170 @@
+"""The workbook: controls on the left; verdict, charts, tables and reasons on the right. The same in JupyterLab and Voila."""
+
+from functools import partial
+from html import escape
+from typing import Any
+
+import ipywidgets as widgets
+
+from planner.architecture import Architecture
+from planner.catalogues import find_gpu, load_gpus
+from planner.errors import PlannerError
+from planner.figures import Figure, memory_against, memory_by_instant, memory_by_method
+from planner.hardware import Gpu
+from planner.hub import load_model
+from planner.job import Job
+from planner.plan import Plan, cards_that_fit, compared_methods, largest_that_fits, make_plan, remedies, sweep
+from planner.sentences import model_summary
+from planner.tables import SEGMENT_NAMES, cards_table, methods_table
+from planner.texts import translated
+from planner.workbook.chart import Chart, Page
+from planner.workbook.controls import Controls
+from planner.workbook.page_html import folded, table_html, verdict_html, why_html
+
+__all__ = ["Workbook"]
+
+_LANGUAGES = (("English", "en"), ("Türkçe", "tr"))
+_TITLE = "Fine-tuning memory planner"
+_CHART_TITLES = {
+    "method": "Memory by method", "instant": "Memory at each instant of a step", "length": "Against sequence length",
+    "batch": "Against micro-batch size",
+}  # fmt: skip
+# Cards whose lines the two curves show, besides the chosen one: a step apart in memory.
+_LANDMARKS = ("t4", "rtx-4090-24", "a100-sxm4-40", "a100-sxm4-80", "b200-sxm")
+
+
+class Workbook(widgets.VBox):
+    """One app. `job()` reads the controls into a Job; `refresh()` draws from it; nothing else holds state.
+
+    `language` is en or tr. `allow_hub` lets a name that is not in the catalogue be looked up on the Hugging Face Hub; files on
+    this machine are never read from the search box.
+    """
+
+    def __init__(
+        self, *, model: str = "meta-llama/Llama-3.1-8B", gpu: str = "rtx-4090-24", language: str = "en", allow_hub: bool = False
+    ) -> None:
+        self._allow_hub = allow_hub
+        self.language = widgets.ToggleButtons(options=_LANGUAGES, value=language)
+        self.language.add_class("planner-language")
+        self.controls = Controls(self._on_change, model=model, gpu=gpu)
+        self.page = Page(language=language)
+        self.heading, self.verdict, self.methods, self.why, self.cards = (widgets.HTML() for _ in range(5))
+        self.charts = {
+            name: Chart(height=height) for name, height in (("method", 420), ("instant", 380), ("length", 320), ("batch", 320))
+        }
+        self._chart_titles = {name: widgets.HTML() for name in self.charts}
+        panels = {name: _box("planner-card", self._chart_titles[name], chart) for name, chart in self.charts.items()}
+        results = _box(
+            "planner-results",
+            panels["method"],
+            _box("planner-card", self.methods),
+            panels["instant"],
+            _box("planner-card", self.why),
+            _box("planner-columns", panels["length"], panels["batch"]),
+            _box("planner-card", self.cards),
+        )
+        layout = _box("planner-layout", _box("planner-verdict", self.verdict), self.controls, results)
+        super().__init__([self.page, _box("planner-header", self.heading, self.language), layout])
+        self.add_class("planner-app")
+        self.language.observe(self._on_language, names="value")
+        self._on_language(None)
+
+    def architecture(self) -> Architecture:
+        """The model that the controls name. Raises a PlannerError where there is none."""
+        return load_model(self.controls.model_text, allow_files=False, allow_hub=self._allow_hub)
+
+    def job(self) -> Job:
+        """The controls as a Job. Raises a PlannerError that says what is wrong."""
+        architecture = self.architecture()
+        values = self.controls.values(experts=bool(architecture.num_experts))
+        if values.get("target_modules") == ("attention",):
+            values["target_modules"] = tuple(dict.fromkeys(linear.name for linear in architecture.blocks[0].attention))
+        return Job(architecture=architecture, **values)
+
+    def plan(self) -> Plan:
+        """The plan of the job on the chosen card."""
+        return make_plan(self.job(), find_gpu(self.controls.by_field["gpu"].value))
+
+    def refresh(self) -> None:
+        """Draw everything for the controls as they stand. Raises a PlannerError and leaves the last good page where it cannot."""
+        plan, language = self.plan(), self.language.value
+        job, gpu = plan.job, plan.gpu
+        experts = bool(job.architecture.num_experts)
+        self.controls.show_relevant(experts=experts)
+        self.controls.show_error("", "")
+        plans = [plan if other == job else make_plan(other, gpu) for other in compared_methods(job)]
+        self._show("method", memory_by_method(plans, language))
+        largest = {field: largest_that_fits(job, gpu, field) for field in ("micro_batch_size", "sequence_length")}
+        helpful = remedies(job, gpu) if plan.verdict != "fits" else []
+        self.verdict.value = verdict_html(plan, helpful, largest, language)
+        self._show("instant", memory_by_instant(plan, language))
+        for name, field in (("length", "sequence_length"), ("batch", "micro_batch_size")):
+            self._show(name, _curve(job, gpu, field, language))
+        say = partial(translated, language=language)
+        self.methods.value = table_html(methods_table(plans, language), language, caption=say("The methods side by side"))
+        self.why.value = (
+            f"<h2>{escape(say('Every part of the peak: formula, numbers and source'))}</h2>{why_html(plan.memory, language)}"
+        )
+        self.cards.value = _cards(job, language)
+        summary = (
+            f'<p class="planner-hint">{escape(job.architecture.name)}: {escape(model_summary(job.architecture, language))}</p>'
+        )
+        self.controls.by_field["summary"].value = summary
+
+    def _show(self, name: str, figure: Figure) -> None:
+        self.charts[name].alt, self.charts[name].spec = figure.alt, figure.spec
+
+    def _on_change(self) -> None:
+        try:
+            self.refresh()
+        except PlannerError as error:
+            self.controls.show_relevant(experts=True)
+            self.controls.show_error(error.field, error.text(self.language.value))
+
+    def _on_language(self, _change: Any) -> None:
+        language = self.language.value
+        say = partial(translated, language=language)
+        self.page.language, self.page.title = language, translated(_TITLE, language)
+        self.heading.value = (
+            f"<h1>{escape(say(_TITLE))}</h1><p>{escape(say('What fills the card, when, and on which cards the job fits'))}</p>"
+        )
+        for name, title in _CHART_TITLES.items():
+            self._chart_titles[name].value = f"<h2>{escape(say(title))}</h2>"
+        self.controls.translate(language)
+        self._on_change()
+
+
+def _box(css_class: str, *children: widgets.Widget) -> widgets.VBox:
+    box = widgets.VBox(list(children))
+    box.add_class(css_class)
+    return box
+
+
+def _curve(job: Job, gpu: Gpu, field: str, language: str) -> Figure:
+    """Memory against one field, up to what the model or a large card allows."""
+    limit = min(job.architecture.max_position_embeddings, 32768) if field == "sequence_length" else 64
+    chosen = getattr(job, field)
+    values = sorted(
+        {value for value in (2**n for n in range(16)) if (256 if field == "sequence_length" else 1) <= value <= limit} | {chosen}
+    )
+    cards = [
+        gpu,
+        *(card for card in map(find_gpu, _LANDMARKS) if abs(card.usable_memory_bytes / gpu.usable_memory_bytes - 1) > 0.2),
+    ]
+    return memory_against(field, values, sweep(job, gpu, **{field: values}), chosen, cards, language)
+
+
+def _cards(job: Job, language: str) -> str:
+    """The cards that hold the job by class, each class folded under its count and its smallest card."""
+    fitting = cards_that_fit(job, load_gpus().values())
+    title = f"<h2>{escape(translated('Cards that hold this job', language))}</h2>"
+    if not fitting:
+        return f"{title}<p>{escape(translated('No single card in the catalogue holds this job; several GPUs are a later chapter.', language))}</p>"
+    parts = []
+    for segment, name in SEGMENT_NAMES.items():
+        plans = [plan for plan in fitting if plan.gpu.segment == segment]
+        if plans:
+            line = translated("{segment}: {count} cards, the smallest is {card}", language)
+            caption = line.format(segment=translated(name, language), count=len(plans), card=plans[0].gpu.label)
+            parts.append(folded(caption, table_html(cards_table(plans, language), language, caption=caption)))
+    return f"{title}<div class='planner-scroll'>{''.join(parts)}</div>"

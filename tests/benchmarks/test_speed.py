@@ -1,0 +1,51 @@
+"""How fast: read the figures, nothing is asserted about time. `pytest tests/benchmarks`"""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+
+from planner.architecture import Architecture
+from planner.catalogues import load_gpus
+from planner.hardware import Gpu
+from planner.job import Job
+from planner.memory import memory_breakdown
+from planner.plan import cards_that_fit, make_plan, sweep
+
+
+def test_one_estimate(benchmark: Any, llama_3_8b: Architecture, rtx_4090: Gpu) -> None:
+    job = Job(architecture=llama_3_8b)
+    assert benchmark(make_plan, job, rtx_4090).fits
+
+
+def test_one_estimate_of_a_new_job(benchmark: Any, llama_3_8b: Architecture) -> None:
+    job = Job(architecture=llama_3_8b)
+    assert benchmark(lambda: memory_breakdown(job.changed(sequence_length=1024))).peak.allocated > 0
+
+
+def test_sweep_of_100_000_jobs(benchmark: Any, llama_3_8b: Architecture) -> None:
+    job, numbers = Job(architecture=llama_3_8b), np.random.default_rng(0)
+    fields = {
+        "sequence_length": numbers.integers(128, 8192, 100_000),
+        "micro_batch_size": numbers.integers(1, 32, 100_000),
+        "lora_rank": numbers.integers(1, 256, 100_000),
+    }
+    assert benchmark(sweep, job, **fields).peak.device.shape == (100_000,)
+
+
+def test_all_cards(benchmark: Any, llama_3_8b: Architecture) -> None:
+    assert benchmark(cards_that_fit, Job(architecture=llama_3_8b), load_gpus().values())
+
+
+def test_one_slider_move_in_the_kernel(benchmark: Any) -> None:
+    from planner.workbook import Workbook
+
+    benchmark(Workbook().refresh)
+
+
+def test_import_planner(benchmark: Any) -> None:
+    def once() -> None:
+        subprocess.run([sys.executable, "-c", "import planner"], check=True)
+
+    benchmark.pedantic(once, rounds=5, warmup_rounds=1)

@@ -1,0 +1,99 @@
+"""Who may import whom, and that `import planner` costs a visitor little."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "planner"
+HEAVY = {
+    "torch",
+    "transformers",
+    "peft",
+    "bitsandbytes",
+    "plotly",
+    "ipywidgets",
+    "anywidget",
+    "pandas",
+    "numpy",
+    "huggingface_hub",
+}
+
+# A module may import from lower layers only; in one layer, from the modules that are named beside it.
+LAYERS: list[dict[str, set[str]]] = [
+    {"turkish": set(), "texts": {"turkish"}, "errors": {"texts"}, "units": set()},
+    {
+        "precision": set(),
+        "architecture": {"precision"},
+        "families": {"architecture", "precision"},
+        "adapters": {"architecture", "precision"},
+        "optimizers": {"precision"},
+        "hardware": {"precision"},
+        "job": {"adapters", "architecture", "optimizers", "precision", "hardware"},
+    },
+    {"memory": set(), "compute": set(), "interconnect": set(), "storage": set(), "schedule": set(), "cost": set()},
+    {"catalogues": set(), "hub": {"catalogues"}, "prices": set(), "dataset": set(), "plan": set()},
+    {
+        "sentences": set(),
+        "figures": {"sentences"},
+        "tables": {"sentences", "figures"},
+        "plotly_js": set(),
+        "export": set(),
+        "record": set(),
+    },
+    {"serve": set(), "workbook": set(), "cli": {"serve"}, "dryrun": set(), "pilot": set()},
+]
+LAYER_OF = {module: number for number, layer in enumerate(LAYERS) for module in layer}
+
+
+def _imports(path: Path) -> set[str]:
+    """The planner modules that a file imports, by their first name."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "planner":
+            found |= {alias.name for alias in node.names}
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        found |= {name.split(".")[1] for name in names if name.startswith("planner.")}
+    return found
+
+
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_down(path: Path) -> None:
+    module = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert module in LAYER_OF, "a new module needs its place in the table above"
+    layer = LAYER_OF[module]
+    allowed = {name for lower in LAYERS[:layer] for name in lower} | {module} | LAYERS[layer][module]
+    assert _imports(path) <= allowed
+
+
+def _loaded_by(statement: str) -> set[str]:
+    # Any network call would go through socket.connect or getaddrinfo; neither may happen.
+    code = (
+        "import json, socket, sys\n"
+        "def no(*_, **__): raise AssertionError('the network was touched')\n"
+        "socket.socket.connect = socket.getaddrinfo = socket.create_connection = no\n"
+        f"{statement}\n"
+        "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
+    return set(json.loads(done.stdout))
+
+
+def test_import_planner_is_light() -> None:
+    assert not _loaded_by("import planner") & HEAVY
+
+
+def test_the_command_line_is_light() -> None:
+    assert not _loaded_by("import planner.cli") & (HEAVY - {"numpy"})
+
+
+def test_a_visitors_kernel_loads_no_plotly_and_no_pandas() -> None:
+    loaded = _loaded_by("from planner.workbook import Workbook\nWorkbook()")
+    assert not loaded & {"torch", "transformers", "plotly", "pandas", "huggingface_hub"}

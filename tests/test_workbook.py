@@ -1,0 +1,148 @@
+"""The app without a browser: set a control, read the job; what is wrong stands beside its control and the page stays."""
+
+import json
+from typing import Any
+
+import pytest
+
+from planner.catalogues import load_gpus, load_models
+from planner.errors import PlannerError
+from planner.job import METHODS
+from planner.workbook import Workbook
+
+
+@pytest.fixture
+def app() -> Workbook:
+    return Workbook()
+
+
+def control(app: Workbook, field: str) -> Any:
+    return app.controls.by_field[field]
+
+
+def errors(app: Workbook) -> dict[str, str]:
+    return {field: line.value for field, line in app.controls.errors.items() if line.value}
+
+
+def test_the_first_page_is_the_documented_job(app: Workbook) -> None:
+    job = app.job()
+    assert (job.architecture.name, job.method, job.lora_rank, job.sequence_length) == (
+        "meta-llama/Llama-3.1-8B",
+        "qlora",
+        16,
+        2048,
+    )
+    assert "fits" in app.verdict.value
+    assert not errors(app)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("sequence_length", 4096), ("micro_batch_size", 8), ("gradient_accumulation_steps", 4), ("lora_rank", 64),
+        ("gradient_checkpointing", "off"), ("attention", "eager"), ("loss", "liger"), ("precision", "bf16"),
+        ("optimizer", "paged-adamw-8bit"), ("double_quant", False), ("kbit_preparation", False), ("packing", False),
+        ("lora_dropout", 0.05), ("keep_outputs", True), ("evaluation", True),
+    ],
+)  # fmt: skip
+def test_each_control_sets_its_field_and_moves_the_plot(app: Workbook, field: str, value: Any) -> None:
+    before = app.charts["instant"].spec
+    control(app, field).value = value
+    assert getattr(app.job(), field) == value
+    assert app.charts["instant"].spec != before
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_draws(app: Workbook, method: str) -> None:
+    control(app, "method").value = method
+    assert app.job().method == method
+    assert not errors(app)
+    assert app.charts["method"].spec["data"]
+
+
+def test_targets_and_heads_are_spelled_out(app: Workbook) -> None:
+    control(app, "target_modules").value = "attention"
+    control(app, "modules_to_save").value = "lm_head"
+    assert app.job().target_modules == ("q_proj", "k_proj", "v_proj", "o_proj")
+    assert app.job().modules_to_save == ("lm_head",)
+
+
+def test_a_mistyped_model_is_said_beside_the_search_box_and_the_plot_stays(app: Workbook) -> None:
+    good = app.charts["method"].spec
+    control(app, "model").value = "Lama-3.1-8B"
+    assert list(errors(app)) == ["model"]
+    assert "did you mean" in errors(app)["model"]
+    assert app.charts["method"].spec == good
+    control(app, "model").value = "Qwen/Qwen2.5-7B"
+    assert not errors(app)
+    assert app.charts["method"].spec != good
+
+
+def test_too_long_a_sequence_is_said_beside_its_slider(app: Workbook) -> None:
+    control(app, "model").value = "openai-community/gpt2"
+    assert list(errors(app)) == ["sequence_length"]
+    control(app, "sequence_length").value = 1024
+    assert not errors(app)
+
+
+def test_a_pasted_config_is_used_and_a_broken_one_named(app: Workbook) -> None:
+    config = {
+        "model_type": "llama",
+        "hidden_size": 2048,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 16,
+        "vocab_size": 32_000,
+        "max_position_embeddings": 4096,
+    }
+    control(app, "config").value = json.dumps(config)
+    assert app.job().architecture.hidden_size == 2048
+    assert not errors(app)
+    control(app, "config").value = json.dumps({**config, "hidden_size": 10**12})
+    assert "hidden_size" in errors(app)["config"]
+    control(app, "config").value = "<script>alert(1)</script>"
+    assert "<script>" not in errors(app)["config"]
+    control(app, "model").value = "Qwen/Qwen2.5-7B"  # a chosen model puts the pasted one away
+    assert app.job().architecture.name == "Qwen/Qwen2.5-7B"
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "~/config.json", "../data"])
+def test_files_of_the_server_are_not_read(app: Workbook, path: str) -> None:
+    control(app, "model").value = path
+    assert list(errors(app)) == ["model"]
+
+
+def test_the_language_turns_everything_and_keeps_the_values(app: Workbook) -> None:
+    control(app, "lora_rank").value = 64
+    job = app.job()
+    app.language.value = "tr"
+    assert app.job() == job
+    assert app.page.language == "tr"
+    assert "sığar" in app.verdict.value
+    assert control(app, "method").description == "Yöntem"
+    app.language.value = "en"
+    assert control(app, "method").description == "Method"
+
+
+def test_two_apps_do_not_know_each_other(app: Workbook) -> None:
+    other = Workbook()
+    control(other, "method").value = "full"
+    assert app.job().method == "qlora"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["en", "tr"])
+def test_every_model_and_card_draws(language: str) -> None:
+    app = Workbook(language=language)
+    control(app, "sequence_length").value = 512
+    for name in load_models():
+        control(app, "model").value = name
+        assert not errors(app), (name, errors(app))
+    for gpu in load_gpus():
+        control(app, "gpu").value = gpu
+        assert not errors(app)
+
+
+def test_refresh_raises_what_a_callback_shows(app: Workbook) -> None:
+    app.controls.set(model="nothing-like-this")
+    with pytest.raises(PlannerError):
+        app.refresh()
