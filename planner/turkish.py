@@ -246,6 +246,7 @@ _PARTS = {
     "gradients so far": "o ana kadarki gradient",
     "gradient of the head": "çıkış katmanının gradient'i",
     "gradients inside": "blok içi gradient",
+    "logits kept by the loop": "döngünün tuttuğu logit'ler",
     "optimizer temporaries": "optimizer geçicileri",
     "evaluation logits": "değerlendirme logit'leri",
     "evaluation activations": "değerlendirme aktivasyonları",

@@ -21,15 +21,35 @@ from planner.memory.widths import attention_kernel, widths
 __all__ = ["COMPONENTS", "INSTANTS", "Assumptions", "Line", "MemoryBreakdown", "Peak", "memory_breakdown"]
 
 
+_DEFAULTS = Assumptions()
+
+
 @dataclass(frozen=True)
 class MemoryBreakdown:
     """Named lines by instant, which instant is the peak, and what the card must hold for it."""
 
+    job: Job
     lines: tuple[Line, ...]
-    letters: dict[str, Any]
     kernel: str
     allocated_at: dict[str, Any]  # instant -> bytes, resident lines included
     peak: Peak
+
+    @cached_property
+    def letters(self) -> dict[str, Any]:
+        """The numbers behind the letters of the formulas."""
+        job = self.job
+        a = job.architecture
+        B, S = job.micro_batch_size, job.sequence_length
+        quantized = a.linear_params(experts=job.experts_as_linears)[0] if job.quantization != "none" else 0
+        letters = {
+            "B": B, "S": S, "T": B * S, "D": a.hidden_size, "F": a.intermediate_size, "H": a.num_attention_heads, "K": a.num_key_value_heads,
+            "A": a.head_dim, "V": a.vocab_size, "L": a.num_hidden_layers, "P": a.num_params, "P_q": quantized,
+            "P_e": a.embedding_params + a.head_params + a.other_params, "P_t": job.trained_params,
+            "r": job.lora_rank, "m": job.bottleneck_size, "T_eval": job.eval_micro_batch_size * S,
+        }  # fmt: skip
+        if a.num_experts:
+            letters |= {"E": a.num_experts, "k": a.num_experts_per_tok, "M": a.moe_intermediate_size}
+        return letters
 
     @cached_property
     def peak_lines(self) -> tuple[Line, ...]:
@@ -53,36 +73,21 @@ class MemoryBreakdown:
         return {letter: value for letter, value in self.letters.items() if letter in words}
 
 
-def _letters(job: Job) -> dict[str, Any]:
-    a = job.architecture
-    B, S = job.micro_batch_size, job.sequence_length
-    quantized = a.linear_params(experts=job.experts_as_linears)[0] if job.quantization != "none" else 0
-    letters = {
-        "B": B, "S": S, "T": B * S, "D": a.hidden_size, "F": a.intermediate_size, "H": a.num_attention_heads, "K": a.num_key_value_heads,
-        "A": a.head_dim, "V": a.vocab_size, "L": a.num_hidden_layers, "P": a.num_params, "P_q": quantized,
-        "P_e": a.embedding_params + a.head_params + a.other_params, "P_t": job.trained_params,
-        "r": job.lora_rank, "m": job.bottleneck_size, "T_eval": job.eval_micro_batch_size * S,
-    }  # fmt: skip
-    if a.num_experts:
-        letters |= {"E": a.num_experts, "k": a.num_experts_per_tok, "M": a.moe_intermediate_size}
-    return letters
-
-
 def memory_breakdown(job: Job, gpu: Gpu | None = None, assumptions: Assumptions | None = None) -> MemoryBreakdown:
     """Peak memory per GPU of one step of `job`, from the second step on, on `gpu` (None: a card of Ampere or newer).
 
     `job` may carry NumPy arrays in its numeric fields (see `planner.plan.sweep`); then every `bytes` is an array and
     `peak.instant` names the instant of the largest peak.
     """
-    assumptions = assumptions or Assumptions()
+    assumptions = assumptions or _DEFAULTS
     capability = gpu.compute_capability if gpu else None
     w = widths(job)
     kernel = attention_kernel(job, w, capability)
     lines = sharded([*resident_lines(job, w), workspace_line(assumptions, capability), *instant_lines(job, w, kernel)], job)
     totals: dict[str, Any] = {}
-    for line in lines:
-        totals[line.instant] = totals.get(line.instant, 0) + line.bytes
+    for _, _, instant, size, _, _ in lines:
+        totals[instant] = totals.get(instant, 0) + size
     resident = totals.pop(RESIDENT)
     allocated_at = {i: totals[i] + (0 if i == "load" else resident) for i in INSTANTS if i in totals}
     peak = device_peak(allocated_at, kernel, assumptions, capability)
-    return MemoryBreakdown(tuple(lines), _letters(job), kernel.name, allocated_at, peak)
+    return MemoryBreakdown(job, tuple(lines), kernel.name, allocated_at, peak)

@@ -152,7 +152,7 @@ def saved_by_block(job: Job, block: Block, w: Widths, kernel: Kernel) -> list[Sa
     T, D = B * S, a.hidden_size
     trained = adapter is None
     lora = isinstance(adapter, LoRA)
-    carries = set(adapter.targets(block)) if isinstance(adapter, LoRA) else set()
+    carries = adapter.targets(block) if isinstance(adapter, LoRA) else ()
 
     def on(linears: tuple[Linear, ...]) -> tuple[Linear, ...]:
         return tuple(x for x in linears if trained or x in carries)
@@ -202,6 +202,19 @@ def _experts(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
     return saved
 
 
+def _held_by_softmax_backward(job: Job, w: Widths) -> int:
+    """Bytes per score in the softmax's backward beyond what forward saved (of which the 16-bit copy is gone by then).
+
+    Result, gradient in, gradient out and one more temporary, all fp32; an fp16 softmax without autocast gives its gradient
+    in fp16 (one kernel, half_to_float). gpt-oss takes the softmax in 16 bit.
+    """
+    if job.architecture.attention_sinks:
+        return 3 * w.attention
+    if w.attention == 4:
+        return 12
+    return 8 if job.precision == "fp16" else 10
+
+
 def norm_backward(job: Job, w: Widths) -> Any:
     """Temporaries of one norm's backward: five fp32 tensors of the hidden states' shape for an RMSNorm written out in Python."""
     a = job.architecture
@@ -232,9 +245,7 @@ def block_backward(job: Job, block: Block, w: Widths, kernel: Kernel, saved: lis
         running = running + 4 * last.in_features * (last.in_features + 3 * last.out_features)  # B A of an identity, and W + B A
     most = largest(running, product, norm_backward(job, w) - by_mlp)
     if kernel.scores:
-        held = (
-            3 * w.attention if a.attention_sinks else 12 if w.attention == 4 else 10
-        )  # fp32: softmax, its gradients, one temporary
+        held = _held_by_softmax_backward(job, w)
         scores = B * a.num_attention_heads * S * S * held
         most = largest(most, scores + 2 * T * D * w.residual - by_mlp)
     return Saved(

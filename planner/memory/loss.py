@@ -37,7 +37,7 @@ def loss_memory(job: Job, w: Widths) -> LossMemory:
     if job.loss == "plain":
         fp32 = 4 if b < 4 else 0
         forward = T * V * (b + fp32 + 4) + capped
-        kept = b if job.keep_outputs or b == 4 else 0
+        kept = b if job.keep_outputs else 0
         return LossMemory(
             forward, f"T V x ({b} + {fp32} + 4)", T * V * (12 + kept) + capped, f"T V x (4 + 4 + 4 + {kept})", _PLAIN
         )

@@ -117,6 +117,7 @@ def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> 
         else:
             yield from _kept_by_blocks(job, w, saved, instant)
         yield from _around_blocks(job, w, kernel, instant)
+        yield from _kept_logits(job, w, instant)
         yield Line("one block: gradients inside", "temporaries", instant, inside.bytes, inside.formula, inside.source)
         yield from _weights_made_16_bit(job, block, w, instant)
         if job.gradient_accumulation_steps > 1 or (instant == "backward_end" and job.method != "full"):
@@ -134,6 +135,7 @@ def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> 
 
 def _optimizer(job: Job, w: Widths) -> Iterator[Line]:
     yield _gradients(job, w, "optimizer")
+    yield from _kept_logits(job, w, "optimizer")
     row, width = job.optimizer_row, trained_width(job, w)
     if row.temporary_copies:
         size = row.temporary_copies * width * job.trained_params
@@ -150,6 +152,13 @@ def _optimizer(job: Job, w: Widths) -> Iterator[Line]:
             f"largest tensor x 4 x {row.largest_temporaries:g}",
             row.source,
         )
+
+
+def _kept_logits(job: Job, w: Widths, instant: str) -> Iterator[Line]:
+    """A loop that holds the model's output holds its logits through backward and step."""
+    if job.keep_outputs and job.loss == "plain":
+        size = w.logits * job.micro_batch_size * job.sequence_length * job.architecture.vocab_size
+        yield Line("logits kept by the loop", "logits", instant, size, f"T V x {w.logits}", "transformers ModelOutput.logits")
 
 
 def _evaluation(job: Job, w: Widths) -> Iterator[Line]:
