@@ -83,7 +83,7 @@ class Architecture(BaseModel):
     Field names are those of config.json where it has one. `planner.families` makes it from a config.json.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str = Field(min_length=1, max_length=200)
     model_type: str = Field(min_length=1, max_length=64)

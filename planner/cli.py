@@ -68,34 +68,34 @@ def _job_options(command: Any) -> Any:
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--port", default=8866, show_default=True, help="port of the workbook on this machine")
+@click.option("--port", type=int, default=None, help="port on this machine; else the first free one from 8866")
 @click.option("--no-browser", is_flag=True, help="do not open a browser")
 @click.version_option(package_name="finetune-planner")
 @click.pass_context
-def planner(context: click.Context, port: int, no_browser: bool) -> None:
+def planner(context: click.Context, port: int | None, no_browser: bool) -> None:
     """Plan the memory of a fine-tuning job. Without a command: open the workbook in the browser."""
     if context.invoked_subcommand is None:
         _app(port, no_browser)
 
 
 @planner.command()
-@click.option("--port", default=8866, show_default=True)
+@click.option("--port", type=int, default=None, help="port on this machine; else the first free one from 8866")
 @click.option("--no-browser", is_flag=True)
-def app(port: int, no_browser: bool) -> None:
+def app(port: int | None, no_browser: bool) -> None:
     """Serve the workbook with Voila on this machine."""
     _app(port, no_browser)
 
 
-def _app(port: int, no_browser: bool) -> None:
+def _app(port: int | None, no_browser: bool) -> None:
     from planner.serve import serve_app
 
     serve_app(port=port, open_browser=not no_browser)
 
 
 @planner.command()
-@click.option("--port", default=8888, show_default=True)
+@click.option("--port", type=int, default=None, help="port on this machine; else the first free one from 8888")
 @click.option("--no-browser", is_flag=True)
-def lab(port: int, no_browser: bool) -> None:
+def lab(port: int | None, no_browser: bool) -> None:
     """Open JupyterLab on the notebooks."""
     from planner.serve import serve_lab
 

@@ -23,7 +23,7 @@ USABLE_SHARE = MappingProxyType({"program": 1.0, "driver": 0.98, "nominal": 0.96
 class Gpu(BaseModel):
     """One device as a program sees it. Peak rates are dense; `memory_bytes` is the stated size, of the kind `memory_basis`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     id: str = Field(min_length=1, pattern=r"^[a-z0-9-]+$")
     name: str = Field(min_length=1)

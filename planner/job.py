@@ -42,7 +42,7 @@ class Job(BaseModel):
     Raises InvalidJob, one sentence that names the field, where a value or a combination does not exist.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     architecture: Architecture
     method: Method = "qlora"

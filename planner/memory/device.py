@@ -14,7 +14,7 @@ __all__ = ["Assumption", "Assumptions", "Peak", "device_peak", "workspace_line"]
 class Assumption(BaseModel):
     """A number that no formula gives: its value, the band it was seen in, and where."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     value: float
     low: float
@@ -34,7 +34,7 @@ _FITCHECK = "45 published T4 runs (fitcheck archive, 2025-09): reserved / alloca
 class Assumptions(BaseModel):
     """What formulas cannot know. Bytes, or ratios of bytes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     # reserved / allocated
     allocator_slack: Assumption = Assumption(value=1.11, low=1.04, high=1.32, source=_FITCHECK)
