@@ -107,7 +107,7 @@ def _layout(language: str, top: float, **more: Any) -> dict[str, Any]:
         "bargap": 0.45,
         "separators": separators,
         "yaxis": axis,
-        "legend": {"traceorder": "normal"},
+        "showlegend": False,  # the page shows one of its own: plotly's takes as long to draw as the bars
         **more,
     }
 
@@ -155,7 +155,7 @@ def memory_by_instant(plan: Plan, language: str = "en") -> Figure:
         "text": f"<b>{translated('peak', language)} {format_gib(memory.peak.allocated, language=language)}</b>",
     }  # fmt: skip
     top = 1.15 * max(memory.peak.allocated, min(plan.gpu.usable_memory_bytes, 1.6 * memory.peak.allocated)) / GiB
-    layout = _layout(language, top, shapes=[line], annotations=[mark, label], bargap=0.3)
+    layout = _layout(language, top, shapes=[line], annotations=[mark, label], bargap=0.3, xaxis={"automargin": True})
     alt = translated("Memory is fullest at: {instant}, with {size} allocated.", language).format(
         instant=peak, size=format_gib(memory.peak.allocated, language=language)
     )

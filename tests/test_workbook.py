@@ -21,7 +21,7 @@ def control(app: Workbook, field: str) -> Any:
 
 
 def errors(app: Workbook) -> dict[str, str]:
-    return {field: line.value for field, line in app.controls.errors.items() if line.value}
+    return {app.controls.error_field: app.controls.error.value} if app.controls.error_field else {}
 
 
 def test_the_first_page_is_the_documented_job(app: Workbook) -> None:

@@ -19,7 +19,7 @@ from planner.tables import SEGMENT_NAMES, cards_table, methods_table
 from planner.texts import translated
 from planner.workbook.chart import Chart, Page
 from planner.workbook.controls import Controls
-from planner.workbook.page_html import folded, table_html, verdict_html, why_html
+from planner.workbook.page_html import folded, legend_html, table_html, verdict_html, why_html
 
 __all__ = ["Workbook"]
 
@@ -50,10 +50,14 @@ class Workbook(widgets.VBox):
         self.page = Page(language=language)
         self.heading, self.verdict, self.methods, self.why, self.cards = (widgets.HTML() for _ in range(5))
         self.charts = {
-            name: Chart(height=height) for name, height in (("method", 420), ("instant", 380), ("length", 320), ("batch", 320))
+            name: Chart(height=height) for name, height in (("method", 380), ("instant", 330), ("length", 320), ("batch", 320))
         }
         self._chart_titles = {name: widgets.HTML() for name in self.charts}
-        panels = {name: _box("planner-card", self._chart_titles[name], chart) for name, chart in self.charts.items()}
+        self._legends = {name: widgets.HTML() for name in ("method", "instant")}
+        panels = {
+            name: _box("planner-card", self._chart_titles[name], *([self._legends[name]] if name in self._legends else []), chart)
+            for name, chart in self.charts.items()
+        }
         results = _box(
             "planner-results",
             panels["method"],
@@ -112,7 +116,11 @@ class Workbook(widgets.VBox):
         self.controls.by_field["summary"].value = summary
 
     def _show(self, name: str, figure: Figure) -> None:
-        self.charts[name].alt, self.charts[name].spec = figure.alt, figure.spec
+        chart = self.charts[name]
+        if chart.spec != figure.spec:
+            chart.alt, chart.spec = figure.alt, figure.spec
+        if name in self._legends:
+            self._legends[name].value = legend_html(figure)
 
     def _on_change(self) -> None:
         try:

@@ -33,18 +33,19 @@ function plotly(model) {
   return window.plannerPlotly;
 }
 
-// The page's own colours, asked of a probe inside the chart so that light and dark, Lab and Voila all work.
+// The page's own colours, asked of a probe inside the chart so that light and dark, Lab and Voila all work. Asking is slow.
 function palette(element) {
-  const probe = element.appendChild(document.createElement("i"));
   const known = new Map();
   const colour = (name) => {
     if (!known.has(name)) {
+      const probe = element.appendChild(document.createElement("i"));
       probe.style.color = `var(${name})`;
       known.set(name, getComputedStyle(probe).color);
+      probe.remove();
     }
     return known.get(name);
   };
-  return { colour, done: () => probe.remove() };
+  return { colour, forget: () => known.clear() };
 }
 
 function coloured(value, colour) {
@@ -56,7 +57,7 @@ function coloured(value, colour) {
 
 function template(colour, element) {
   const axis = {
-    gridcolor: colour("--planner-grid"), linecolor: colour("--planner-axis"),
+    fixedrange: true, gridcolor: colour("--planner-grid"), linecolor: colour("--planner-axis"),
     zerolinecolor: colour("--planner-axis"), tickcolor: colour("--planner-axis"), title: { standoff: 12 },
   };
   return {
@@ -68,7 +69,6 @@ function template(colour, element) {
         bgcolor: colour("--planner-surface"), bordercolor: colour("--planner-line"),
         font: { color: colour("--planner-ink") }, namelength: -1,
       },
-      legend: { orientation: "h", yanchor: "top", y: -0.16, x: 0, traceorder: "normal" },
       xaxis: axis, yaxis: axis, dragmode: false,
     },
   };
@@ -78,6 +78,7 @@ function render({ model, el }) {
   const plot = Object.assign(document.createElement("div"), { className: "planner-plot" });
   el.classList.add("planner-chart");
   el.append(plot);
+  const { colour, forget } = palette(el);
   let library, drawing = false, stale = true, seen = false; // a chart out of sight is drawn when it comes into sight
 
   function describe() {
@@ -90,7 +91,6 @@ function render({ model, el }) {
     stale = true;
     if (!library || !seen || drawing || !plot.clientWidth) return;
     drawing = true;
-    const { colour, done } = palette(el);
     try {
       while (stale) {
         stale = false;
@@ -100,7 +100,6 @@ function render({ model, el }) {
         plot.dataset.drawn = Number(plot.dataset.drawn ?? 0) + 1;
       }
     } finally {
-      done();
       drawing = false;
     }
   }
@@ -110,9 +109,10 @@ function render({ model, el }) {
   model.on("change:alt", describe);
   model.on("change:height", describe);
 
+  const recolour = () => (forget(), draw());
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  dark.addEventListener("change", draw);
-  const theme = new MutationObserver(draw); // JupyterLab's own theme switch
+  dark.addEventListener("change", recolour);
+  const theme = new MutationObserver(recolour); // JupyterLab's own theme switch
   theme.observe(document.body, { attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
   const size = new ResizeObserver(() => {
     if (!plot.dataset.drawn) draw();
@@ -133,7 +133,7 @@ function render({ model, el }) {
     model.off("change:spec", draw);
     model.off("change:alt", describe);
     model.off("change:height", describe);
-    dark.removeEventListener("change", draw);
+    dark.removeEventListener("change", recolour);
     theme.disconnect();
     size.disconnect();
     sight.disconnect();

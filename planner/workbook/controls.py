@@ -93,12 +93,13 @@ class Controls(widgets.VBox):
     def __init__(self, on_change: Callable[[], None], *, model: str, gpu: str) -> None:
         self._on_change, self._quiet, self._language = on_change, False, "en"
         self.by_field: dict[str, widgets.Widget] = {}
-        self.errors: dict[str, widgets.HTML] = {}
-        self.rows: dict[str, widgets.VBox] = {}  # a control and its error
+        self.error, self.error_field = widgets.HTML(), ""  # one sentence, put below the control that it is about
+        self.error.add_class("planner-error")
         self._labels: dict[str, str] = {}
         self._titles = [(title, widgets.HTML()) for title, _ in _GROUPS]
         self._build(model, gpu)
-        super().__init__([self._group(title, fields) for (_, title), (_, fields) in zip(self._titles, _GROUPS, strict=True)])
+        self._groups = [self._group(title, fields) for (_, title), (_, fields) in zip(self._titles, _GROUPS, strict=True)]
+        super().__init__(self._groups)
         self.add_class("planner-controls")
         for field, control in self.by_field.items():
             if field != "summary":
@@ -126,14 +127,7 @@ class Controls(widgets.VBox):
         self.by_field[field], self._labels[field] = control, label
 
     def _group(self, title: widgets.HTML, fields: tuple[str, ...]) -> widgets.VBox:
-        rows: list[widgets.Widget] = [title]
-        for field in fields:
-            self.errors[field] = widgets.HTML()
-            self.errors[field].add_class("planner-error")
-            self.rows[field] = widgets.VBox([self.by_field[field], self.errors[field]])
-            self.rows[field].add_class("planner-field")
-            rows.append(self.rows[field])
-        group = widgets.VBox(rows)
+        group = widgets.VBox([title, *(self.by_field[field] for field in fields)])
         group.add_class("planner-group")
         return group
 
@@ -188,20 +182,31 @@ class Controls(widgets.VBox):
             hidden |= {"experts_as_linears"}
         if not self.by_field["evaluation"].value:
             hidden |= {"eval_micro_batch_size"}
-        for field, row in self.rows.items():
+        for field, control in self.by_field.items():
             display = "none" if field in hidden else None
-            if row.layout.display != display:
-                row.layout.display = display
+            if control.layout.display != display:
+                control.layout.display = display
 
     def show_error(self, field: str, message: str) -> None:
-        """Put one sentence beside a control (beside the model where the field has none), and clear the others."""
-        if message and field not in self.errors:
+        """Put one sentence below a control (below the model where the field has none); no message takes it away."""
+        if message and field not in self.by_field:
             field = "config" if self.by_field["config"].value else "model"
-        for name, line in self.errors.items():
-            text = f'<span role="alert">{escape(message)}</span>' if message and name == field else ""
-            if line.value != text:
-                line.value = text
-                (self.rows[name].add_class if text else self.rows[name].remove_class)("planner-invalid")
+        text = f'<span role="alert">{escape(message)}</span>' if message else ""
+        if self.error.value != text:
+            self.error.value = text
+        if self.error_field == field:
+            return
+        if self.error_field:
+            self.by_field[self.error_field].remove_class("planner-invalid")
+        if field:
+            self.by_field[field].add_class("planner-invalid")
+        self.error_field = field
+        for group, (_, fields) in zip(self._groups, _GROUPS, strict=True):
+            children = [group.children[0]]
+            for name in fields:
+                children += [self.by_field[name], *([self.error] if name == field else [])]
+            if tuple(children) != group.children:
+                group.children = children
 
     def translate(self, language: str) -> None:
         """Labels and choices in one language; values stay."""

@@ -3,6 +3,7 @@
 from functools import partial
 from html import escape
 
+from planner.figures import Figure
 from planner.memory import MemoryBreakdown
 from planner.plan import Plan, Remedy
 from planner.sentences import note_texts, remedy_text, verdict_text, what_would_help
@@ -10,7 +11,7 @@ from planner.tables import Table, explain_table
 from planner.texts import translated
 from planner.units import format_gib, format_number
 
-__all__ = ["folded", "table_html", "verdict_html", "why_html"]
+__all__ = ["folded", "legend_html", "table_html", "verdict_html", "why_html"]
 
 # Sign and colour of each verdict; the word says it too.
 PILLS = {"fits": ("✓", "good"), "tight": ("!", "tight"), "does not fit": ("✕", "bad")}
@@ -53,6 +54,16 @@ def _tiles(plan: Plan, largest: dict[str, int], language: str) -> str:
         for name, value, note in tiles
     )
     return f"<div class='planner-tiles'>{shown}</div>"
+
+
+def legend_html(figure: Figure) -> str:
+    """Names and colours of a stacked chart's parts."""
+    keys = ((trace["name"], trace["marker"]["color"]) for trace in figure.spec["data"])
+    return (
+        "<div class='planner-legend'>"
+        + "".join(f"<span class='planner-key' style='--key:{colour}'>{escape(name)}</span>" for name, colour in keys)
+        + "</div>"
+    )
 
 
 def table_html(table: Table, language: str, *, caption: str) -> str:
