@@ -15,11 +15,13 @@ def format_number(value: float, decimals: int = 0, *, language: str = "en") -> s
     return text.translate(str.maketrans(",.", thousands + point))
 
 
-def format_gib(num_bytes: float, *, language: str = "en", decimals: int | None = None) -> str:
-    """Bytes as GiB (2^30), or as MiB where that would show less than 0.1 GiB."""
-    if decimals is None and abs(num_bytes) < 0.1 * GiB:
-        return f"{format_number(num_bytes / MiB, 0 if abs(num_bytes) >= 10 * MiB else 1, language=language)} MiB"
-    return f"{format_number(num_bytes / GiB, 1 if decimals is None else decimals, language=language)} GiB"
+def format_gib(num_bytes: float, *, language: str = "en") -> str:
+    """Bytes as GiB (2^30); as MiB, or KiB, where that would show less than 0.1."""
+    for unit, name in ((GiB, "GiB"), (MiB, "MiB")):
+        size = num_bytes / unit
+        if abs(size) >= 0.1:
+            return f"{format_number(size, 1 if unit == GiB or abs(size) < 10 else 0, language=language)} {name}"
+    return f"{format_number(num_bytes / KiB, language=language)} KiB"
 
 
 def format_count(value: float, *, language: str = "en") -> str:

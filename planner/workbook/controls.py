@@ -11,6 +11,7 @@ from planner.job import ADAPTER_FIELDS, METHODS
 from planner.sentences import METHOD_NAMES
 from planner.tables import SEGMENT_NAMES
 from planner.texts import translated
+from planner.units import format_number
 
 __all__ = ["Controls"]
 
@@ -116,9 +117,9 @@ class Controls(widgets.VBox):
             value = _DEFAULTS.get(field, next(iter(choices)))
             self._add(field, label, widgets.Dropdown(options=[(text, key) for key, text in choices.items()], value=value))
         for field, (label, values) in _SLIDERS.items():
-            slider = widgets.SelectionSlider(options=[(f"{value:,}", value) for value in values], value=_DEFAULTS[field])
+            slider = widgets.SelectionSlider(options=values, value=_DEFAULTS[field])
             self._add(field, label, slider)
-        self._add("lora_dropout", "LoRA dropout", widgets.SelectionSlider(options=[(str(value), value) for value in _DROPOUTS]))
+        self._add("lora_dropout", "LoRA dropout", widgets.SelectionSlider(options=_DROPOUTS))
         for field, label in _SWITCHES.items():
             self._add(field, label, widgets.Checkbox(value=bool(_DEFAULTS.get(field)), indent=False))
         self._add("gpu", "Card", widgets.Dropdown(options=[(card.label, card.id) for card in load_gpus().values()], value=gpu))
@@ -219,6 +220,11 @@ class Controls(widgets.VBox):
             control = self.by_field[field]
             chosen = control.value
             control.options = [(translated(text, language), key) for key, text in choices.items()]
+            control.value = chosen
+        for field, (_, values) in {**_SLIDERS, "lora_dropout": ("", _DROPOUTS)}.items():
+            control = self.by_field[field]
+            chosen, decimals = control.value, 2 if field == "lora_dropout" else 0
+            control.options = [(format_number(value, decimals, language=language), value) for value in values]
             control.value = chosen
         cards = sorted(load_gpus().values(), key=lambda card: (list(SEGMENT_NAMES).index(card.segment), card.usable_memory_bytes))
         chosen = self.by_field["gpu"].value

@@ -1,0 +1,74 @@
+"""The workbook in Chromium, as a visitor and as an engineer meet it."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+from test_frame import BARS, run_in_lab
+
+
+@pytest.fixture
+def workbook(offline: Page, voila_url: str) -> Page:
+    offline.goto(voila_url)
+    expect(offline.locator(BARS).first).to_be_attached(timeout=60_000)
+    return offline
+
+
+def labels(page: Page) -> str:
+    """The totals written on the bars of the first chart."""
+    return "|".join(page.locator(".planner-plot").first.locator(".annotation-text").all_text_contents())
+
+
+def test_verdict_charts_and_tables_are_there(workbook: Page) -> None:
+    expect(workbook.locator(".planner-verdict .planner-pill")).to_contain_text("fits")
+    expect(workbook.get_by_role("img", name=re.compile("Full fine-tuning: Does not fit"))).to_be_visible()
+    expect(workbook.locator(".planner-table").first).to_contain_text("QLoRA")
+    assert workbook.title() == "Fine-tuning memory planner"
+
+
+def test_a_slider_moves_the_bars(workbook: Page) -> None:
+    before = labels(workbook)
+    slider = workbook.get_by_role("slider", name="Sequence length")
+    slider.focus()
+    slider.press("ArrowRight")
+    qlora = workbook.locator(".planner-plot").first.locator(".annotation-text").nth(2)
+    expect(qlora).not_to_have_text(before.split("|")[2])
+
+
+def test_a_mistyped_model_is_said_and_the_bars_stay(workbook: Page) -> None:
+    before = labels(workbook)
+    box = workbook.get_by_placeholder("for example Llama-3.1-8B")
+    box.fill("Lama-3.1-8B")
+    box.press("Enter")
+    expect(workbook.get_by_role("alert")).to_contain_text("did you mean")
+    assert labels(workbook) == before
+    box.fill("Qwen/Qwen2.5-7B")
+    box.press("Enter")
+    expect(workbook.get_by_role("alert")).to_have_count(0)
+
+
+def test_the_page_turns_turkish_with_its_language_and_its_numbers(workbook: Page) -> None:
+    workbook.get_by_role("button", name="Türkçe").click()
+    expect(workbook.locator(".planner-verdict")).to_contain_text("kartına sığar")
+    expect(workbook.locator(".planner-verdict")).to_contain_text(re.compile(r"\d+,\d GiB"))
+    expect(workbook.locator("html")).to_have_attribute("lang", "tr")
+    expect(workbook.get_by_role("slider", name="LoRA rank")).to_be_visible()
+
+
+def test_every_part_opens_to_formula_and_source(workbook: Page) -> None:
+    part = workbook.locator(".planner-why details", has_text="quantised weights").first
+    part.locator("summary").click()
+    expect(part).to_contain_text("P_q / 2")
+    expect(part).to_contain_text("arXiv:2305.14314")
+
+
+def test_on_a_phone_the_verdict_comes_first_and_nothing_is_cut(workbook: Page) -> None:
+    workbook.set_viewport_size({"width": 390, "height": 844})
+    expect(workbook.locator(".planner-verdict .planner-pill")).to_be_in_viewport()
+    assert workbook.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_the_same_app_in_jupyterlab(offline: Page, lab_url: str) -> None:
+    run_in_lab(offline, lab_url, "workbook.ipynb")
+    expect(offline.locator(BARS).first).to_be_attached(timeout=60_000)
+    expect(offline.locator(".planner-verdict .planner-pill")).to_contain_text("fits")
