@@ -182,9 +182,15 @@ class Job(BaseModel):
         a, adapter = self.architecture, self.adapter
         if adapter is None:
             return tuple(a.tensors(self.trainable_layers if self.method == "freeze" else None))
-        if not self.modules_to_save:
-            return tuple(adapter.tensors(a))
-        return (*adapter.tensors(a), Tensor(len(self.modules_to_save), a.vocab_size, a.embedding_size or a.hidden_size))
+        copies = (
+            [Tensor(len(self.modules_to_save), a.vocab_size, a.embedding_size or a.hidden_size)] if self.modules_to_save else []
+        )
+        return (*adapter.tensors(a), *copies)
+
+    @property
+    def copied_params(self) -> int:
+        """Parameters of whole modules that PEFT copies and trains beside the adapter (modules_to_save)."""
+        return len(self.modules_to_save) * self.architecture.embedding_params
 
     @cached_property
     def trained_params(self) -> Any:

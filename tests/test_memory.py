@@ -83,6 +83,21 @@ def test_lora_of_rank_16_keeps_fp32_adapters_and_states(llama_2_7b: Architecture
     assert line(memory, "gradients", "optimizer") == 4 * 39_976_960
 
 
+@pytest.mark.parametrize("checkpointing", ["on", "off"])
+def test_an_fp32_head_is_copied_to_16_bit_under_autocast(llama_3_8b: Architecture, checkpointing: Any) -> None:
+    memory = memory_breakdown(Job(architecture=llama_3_8b, gradient_checkpointing=checkpointing))
+    assert line(memory, "head in 16 bit", "loss") == 2 * 128_256 * 4096
+
+
+def test_a_copied_head_keeps_the_dtype_of_the_base(llama_2_7b: Architecture) -> None:
+    copy = 32_000 * 4096
+    job = Job(architecture=llama_2_7b, method="lora", modules_to_save=("lm_head",))
+    assert job.trained_params == 39_976_960 + copy
+    assert line(memory_breakdown(job), "adapter parameters") == 4 * 39_976_960 + 2 * copy
+    prepared = memory_breakdown(job.changed(method="qlora"))  # k-bit preparation made the base's head fp32
+    assert line(prepared, "adapter parameters") == 4 * 39_976_960 + 4 * copy
+
+
 def test_the_logits_of_a_large_vocabulary_are_the_peak(llama_3_8b: Architecture) -> None:
     memory = memory_breakdown(Job(architecture=llama_3_8b))
     assert memory.peak.instant == "loss"

@@ -44,7 +44,8 @@ class MemoryBreakdown:
         letters = {
             "B": B, "S": S, "T": B * S, "D": a.hidden_size, "F": a.intermediate_size, "H": a.num_attention_heads, "K": a.num_key_value_heads,
             "A": a.head_dim, "V": a.vocab_size, "L": a.num_hidden_layers, "P": a.num_params, "P_q": quantized,
-            "P_e": a.embedding_params + a.head_params + a.other_params, "P_t": job.trained_params,
+            "P_e": a.embedding_params + a.head_params + a.other_params, "P_t": job.trained_params - job.copied_params,
+            "P_copied": job.copied_params,
             "r": job.lora_rank, "m": job.bottleneck_size, "T_eval": job.eval_micro_batch_size * S,
         }  # fmt: skip
         if a.num_experts:

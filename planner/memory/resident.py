@@ -10,7 +10,7 @@ from planner.precision import quantization_state_bytes, quantized_weight_bytes
 
 PAGED_ELEMENTS = 100_000  # Source: bitsandbytes/optim/optimizer.py, get_state_buffer: smaller states are not paged
 
-__all__ = ["gradient_bytes", "resident_lines", "weight_lines"]
+__all__ = ["resident_lines", "trained_bytes", "trained_formula", "weight_lines"]
 
 _COUNT = "parameter count x bytes of its dtype; tied embeddings count once"
 _QLORA = "Dettmers et al. 2023, arXiv:2305.14314, sec. 3; bitsandbytes replaces nn.Linear inside the blocks only"
@@ -21,14 +21,17 @@ _FUSED = (
 _PEFT_DTYPE = "peft/tuners/tuners_utils.py, cast_adapter_dtype: fp32 for adapters of a 16-bit base"
 
 
-def trained_width(job: Job, w: Widths) -> int:
-    """Bytes of one trained element, and so of its gradient."""
-    return w.weights if job.adapter is None else w.adapter
+def trained_bytes(job: Job, w: Widths) -> Any:
+    """The trained parameters, and so all their gradients, each in its own dtype: copied modules keep that of the base."""
+    if job.adapter is None:
+        return w.weights * job.trained_params
+    return w.adapter * (job.trained_params - job.copied_params) + w.vectors * job.copied_params
 
 
-def gradient_bytes(job: Job, w: Widths) -> Any:
-    """All gradients: each in its parameter's own dtype."""
-    return trained_width(job, w) * job.trained_params
+def trained_formula(job: Job, w: Widths) -> str:
+    """`trained_bytes` in letters."""
+    copies = f" + P_copied x {w.vectors}" if job.copied_params else ""
+    return f"P_t x {w.weights if job.adapter is None else w.adapter}{copies}"
 
 
 def _state_bytes(job: Job, w: Widths) -> Any:
@@ -42,7 +45,7 @@ def _state_bytes(job: Job, w: Widths) -> Any:
         )
     if row.state_bytes == 1:
         return sum(row.states * t.params * choose(t.elements < 4096, 4, 1 + 4 / 256) for t in tensors)
-    return row.states * (row.state_bytes or trained_width(job, w)) * job.trained_params
+    return row.states * (row.state_bytes * job.trained_params if row.state_bytes else trained_bytes(job, w))
 
 
 def weight_lines(job: Job, vectors: int, instant: str) -> Iterator[Line]:
@@ -71,20 +74,16 @@ def resident_lines(job: Job, w: Widths) -> Iterator[Line]:
     """Lines alive at every instant of a step, from the second step on (Adam's states appear at the first `step()`)."""
     yield from weight_lines(job, w.vectors, RESIDENT)
     if job.adapter is not None:
-        trained = w.adapter * job.trained_params
         what = (type(job.adapter).__doc__ or "").partition("\n")[0]
         source = f"{what} {_PEFT_DTYPE}"
-        yield Line("adapter parameters", "adapters", RESIDENT, trained, f"P_t x {w.adapter}", source)
+        yield Line("adapter parameters", "adapters", RESIDENT, trained_bytes(job, w), trained_formula(job, w), source)
     row = job.optimizer_row
     if row.states or row.factored:
-        width = row.state_bytes or trained_width(job, w)
-        formula = (
-            "paged states only where a tensor has under 100,000 elements"
-            if row.paged
-            else "4 x (rows + columns) of each tensor"
-            if row.factored
-            else f"P_t x {row.states} x {width}"
-        )
+        formula = f"{row.states} x ({f'P_t x {row.state_bytes}' if row.state_bytes else trained_formula(job, w)})"
+        if row.paged:
+            formula = "paged states only where a tensor has under 100,000 elements"
+        elif row.factored:
+            formula = "4 x (rows + columns) of each tensor"
         yield Line("optimizer states", "optimizer_states", RESIDENT, _state_bytes(job, w), formula, row.source)
     batch = 24 * job.micro_batch_size * job.sequence_length
     yield Line("batch", "workspace", RESIDENT, batch, "T x 3 x 8", "transformers data collators: ids, labels and mask in int64")

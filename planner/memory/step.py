@@ -8,7 +8,7 @@ from planner.job import Job
 from planner.memory.activations import Saved, block_backward, norm_backward, saved_by_block
 from planner.memory.lines import Line, largest
 from planner.memory.loss import loss_memory
-from planner.memory.resident import gradient_bytes, trained_width, weight_lines
+from planner.memory.resident import trained_bytes, trained_formula, weight_lines
 from planner.memory.widths import Kernel, Widths
 
 __all__ = ["instant_lines"]
@@ -93,7 +93,7 @@ def _forward_and_loss(job: Job, w: Widths, kernel: Kernel, saved: list[list[Save
         copies = _cached_copies(job, w) if instant == "forward" or job.gradient_checkpointing == "off" else 0
         if not (isinstance(copies, int) and copies == 0):
             yield Line("16-bit copies of weights", "temporaries", instant, copies, "P_t x 2", _AUTOCAST)
-        elif w.autocast and w.vectors == 4:
+        if job.adapter is not None and w.autocast and w.vectors == 4:
             yield Line("head in 16 bit", "temporaries", instant, 2 * a.embedding_params, "V D x 2", _HEAD)
 
 
@@ -127,7 +127,7 @@ def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> 
             to_come = (
                 block.params - (block.mlp[-1].params if block.mlp else 0) + (0 if a.tie_word_embeddings else a.embedding_params)
             )
-            size = gradient_bytes(job, w) - w.weights * to_come
+            size = trained_bytes(job, w) - w.weights * to_come
             yield Line("gradients so far", "gradients", instant, size, f"(P_t - a block's - V D) x {w.weights}", _AUTOGRAD)
         elif job.method == "full" and not a.tie_word_embeddings:
             yield Line("gradient of the head", "gradients", instant, w.weights * a.head_params, f"V D x {w.weights}", _AUTOGRAD)
@@ -136,12 +136,11 @@ def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> 
 def _optimizer(job: Job, w: Widths) -> Iterator[Line]:
     yield _gradients(job, w, "optimizer")
     yield from _kept_logits(job, w, "optimizer")
-    row, width = job.optimizer_row, trained_width(job, w)
+    row = job.optimizer_row
     if row.temporary_copies:
-        size = row.temporary_copies * width * job.trained_params
-        yield Line(
-            "optimizer temporaries", "temporaries", "optimizer", size, f"P_t x {width} x {row.temporary_copies:g}", row.source
-        )
+        size = row.temporary_copies * trained_bytes(job, w)
+        formula = f"{row.temporary_copies:g} x ({trained_formula(job, w)})"
+        yield Line("optimizer temporaries", "temporaries", "optimizer", size, formula, row.source)
     elif row.largest_temporaries:
         size = row.largest_temporaries * 4 * largest(*(tensor.elements for tensor in job.trained_tensors))
         yield Line(
@@ -177,7 +176,7 @@ def _evaluation(job: Job, w: Widths) -> Iterator[Line]:
 
 
 def _gradients(job: Job, w: Widths, instant: str) -> Line:
-    return Line("gradients", "gradients", instant, gradient_bytes(job, w), f"P_t x {trained_width(job, w)}", _AUTOGRAD)
+    return Line("gradients", "gradients", instant, trained_bytes(job, w), trained_formula(job, w), _AUTOGRAD)
 
 
 def _input_bytes(job: Job, w: Widths) -> Any:
@@ -186,7 +185,7 @@ def _input_bytes(job: Job, w: Widths) -> Any:
 
 def _tail_bytes(job: Job, w: Widths) -> Any:
     """The final norm's fp32 input, its product and the head's input where they are trained, the head's 16-bit input where cast."""
-    trained = job.method == "full"
+    trained = job.method == "full" or "lm_head" in job.modules_to_save
     per_feature = 4 + (w.normed if trained else 0) + (w.compute if trained or w.normed != w.logits else 0)
     return job.micro_batch_size * job.sequence_length * job.architecture.hidden_size * per_feature
 
