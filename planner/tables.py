@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 from planner.figures import COMPONENT_NAMES, INSTANT_NAMES
 from planner.memory import Line, MemoryBreakdown
-from planner.plan import Plan
-from planner.sentences import method_name
+from planner.plan import Plan, Remedy
+from planner.sentences import OUTCOMES, method_name
 from planner.texts import translated
 from planner.units import format_count, format_gib
 
-__all__ = ["SEGMENT_NAMES", "Table", "cards_table", "explain_table", "lines_text", "methods_table"]
+__all__ = ["SEGMENT_NAMES", "Table", "cards_table", "explain_table", "lines_text", "methods_table", "remedies_table"]
 
 
 SEGMENT_NAMES = {"consumer": "consumer (GDDR)", "workstation": "workstation", "datacenter": "data centre"}
@@ -57,6 +57,17 @@ def methods_table(plans: Sequence[Plan], language: str = "en") -> Table:
             )
         )
     return Table(columns, tuple(rows))
+
+
+def remedies_table(found: Sequence[Remedy], language: str = "en") -> Table:
+    """Per change that needs less memory: what it saves, whether the job then fits, and what it costs."""
+    rows = []
+    for remedy in found:
+        outcome, saved = OUTCOMES[remedy.plan.fits], format_gib(remedy.saved_bytes, language=language)
+        rows.append(
+            (translated(remedy.action, language), saved, translated(outcome, language), translated(remedy.cost, language))
+        )
+    return Table(_titles(language, "Change", "Saves", "Outcome", "Cost"), tuple(rows))
 
 
 def explain_table(memory: MemoryBreakdown, language: str = "en") -> Table:

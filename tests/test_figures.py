@@ -8,8 +8,8 @@ from planner.architecture import Architecture
 from planner.figures import Figure, memory_against, memory_by_instant, memory_by_method
 from planner.hardware import Gpu
 from planner.job import Job
-from planner.plan import compared_methods, make_plan, sweep
-from planner.tables import cards_table, explain_table, lines_text, methods_table
+from planner.plan import compared_methods, make_plan, remedies, sweep
+from planner.tables import cards_table, explain_table, lines_text, methods_table, remedies_table
 from planner.units import GiB, format_gib
 
 
@@ -51,7 +51,12 @@ def test_a_figure_becomes_one_of_plotlys(llama_3_8b: Architecture, rtx_4090: Gpu
 
 def test_tables_have_a_title_for_each_cell(llama_3_8b: Architecture, rtx_4090: Gpu) -> None:
     plan = make_plan(Job(architecture=llama_3_8b), rtx_4090)
-    for table in (methods_table([plan]), cards_table([plan]), explain_table(plan.memory)):
+    for table in (
+        methods_table([plan]),
+        cards_table([plan]),
+        explain_table(plan.memory),
+        remedies_table(remedies(plan.job, rtx_4090)),
+    ):
         assert {len(row) for row in table.rows} == {len(table.columns)}
         assert list(table.frame().columns) == list(table.columns)
 

@@ -8,5 +8,7 @@ __all__ = ["Workbook", "show"]
 
 
 def show(figure: Figure) -> Chart:
-    """The figure as a chart of its own, in the colours of the page that it is shown on."""
-    return Chart(figure.spec, alt=figure.alt, height=400)
+    """The figure as a chart of its own, with a legend, in the colours of the page that it is shown on."""
+    legend = {"showlegend": True, "legend": {"orientation": "h", "traceorder": "normal", "y": -0.18}}
+    layout = {**figure.spec["layout"], **legend, "margin": {"b": 90}}
+    return Chart({**figure.spec, "layout": layout}, alt=figure.alt, height=440)

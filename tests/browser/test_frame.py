@@ -14,7 +14,7 @@ BARS = ".planner-plot .bars .point path"
 
 def run_in_lab(page: Page, url: str, notebook: str) -> None:
     """Open a notebook in JupyterLab and run it by commands: clicks and keys race with the page."""
-    page.goto(f"{url}/lab/tree/{notebook}")
+    page.goto(f"{url}/lab/tree/{notebook}?reset")  # the server remembers open tabs
     page.wait_for_function("window.jupyterapp?.commands.hasCommand('notebook:run-all-cells')")
     page.wait_for_selector(".jp-Notebook .jp-Cell")
     page.evaluate("""async () => {
