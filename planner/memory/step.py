@@ -54,16 +54,23 @@ def _load(job: Job, w: Widths) -> Iterator[Line]:
 def _kept_by_blocks(job: Job, w: Widths, saved: list[list[Saved]], instant: str) -> Iterator[Line]:
     """What all blocks together hold when forward is over: their checkpoints, or everything that each has saved."""
     if job.gradient_checkpointing != "off":
-        size = _input_bytes(job, w) * job.architecture.num_hidden_layers
-        yield Line("block inputs (checkpoints)", "activations", instant, size, f"L T D x {w.residual}", _CHECKPOINT)
+        size = _input_bytes(job, w) * _blocks_in_graph(job)
+        yield Line(
+            "block inputs (checkpoints)", "activations", instant, size, f"{_blocks_in_graph(job)} T D x {w.residual}", _CHECKPOINT
+        )
         yield from _held_by_int8(job, w, instant)
         return
-    left = job.trainable_layers if job.method == "freeze" else job.architecture.num_hidden_layers
+    left = _blocks_in_graph(job)
     for block, parts in zip(reversed(job.architecture.blocks), reversed(saved), strict=True):
         count = min(left, block.num_blocks)
         left -= count
         for part in parts if count else ():
             yield Line(part.name, "activations", instant, count * part.bytes, f"{count} blocks x {part.formula}", part.source)
+
+
+def _blocks_in_graph(job: Job) -> int:
+    """Blocks that a gradient passes through: below the lowest trained one autograd records nothing."""
+    return job.trainable_layers if job.method == "freeze" else job.architecture.num_hidden_layers
 
 
 def _held_by_int8(job: Job, w: Widths, instant: str) -> Iterator[Line]:
@@ -79,6 +86,7 @@ def _held_by_int8(job: Job, w: Widths, instant: str) -> Iterator[Line]:
 
 def _forward_and_loss(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> Iterator[Line]:
     loss, a = loss_memory(job, w), job.architecture
+    trained_fp32 = job.adapter is None or w.adapter == 4
     backward = largest(loss.backward, norm_backward(job, w))  # the final norm's own backward follows the loss's
     moments = (("forward", loss.forward, loss.forward_formula), ("loss", backward, f"max of {loss.backward_formula}, T D x 20"))
     for instant, logits, formula in moments:
@@ -90,17 +98,19 @@ def _forward_and_loss(job: Job, w: Widths, kernel: Kernel, saved: list[list[Save
         yield Line("logits and loss", "logits", instant, logits, formula, loss.source)
         if job.gradient_accumulation_steps > 1:
             yield _gradients(job, w, instant)
-        copies = _cached_copies(job, w) if instant == "forward" or job.gradient_checkpointing == "off" else 0
-        if not (isinstance(copies, int) and copies == 0):
-            yield Line("16-bit copies of weights", "temporaries", instant, copies, "P_t x 2", _AUTOCAST)
-        if job.adapter is not None and w.autocast and w.vectors == 4:
+        in_region = instant == "forward" or job.gradient_checkpointing == "off"  # or kept by the graph that blocks have built
+        if w.autocast and trained_fp32 and in_region:
+            yield Line(
+                "16-bit copies of weights", "temporaries", instant, 2 * job.trained_params, "(P_t + P_copied) x 2", _AUTOCAST
+            )
+        if w.autocast and w.vectors == 4 and not (job.adapter is None and in_region):
             yield Line("head in 16 bit", "temporaries", instant, 2 * a.embedding_params, "V D x 2", _HEAD)
 
 
 def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> Iterator[Line]:
     a, checkpointed = job.architecture, job.gradient_checkpointing != "off"
     work = [block_backward(job, block, w, kernel, parts) for block, parts in zip(a.blocks, saved, strict=True)]
-    for instant, at, inputs in (("backward_start", -1, a.num_hidden_layers), ("backward_end", 0, 1)):
+    for instant, at, inputs in (("backward_start", -1, _blocks_in_graph(job)), ("backward_end", 0, 1)):
         block, parts, inside = a.blocks[at], saved[at], work[at]
         if checkpointed:
             # The block's own input may be what its first norm keeps: one tensor, counted there.
@@ -129,8 +139,10 @@ def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> 
             )
             size = trained_bytes(job, w) - w.weights * to_come
             yield Line("gradients so far", "gradients", instant, size, f"(P_t - a block's - V D) x {w.weights}", _AUTOGRAD)
-        elif job.method == "full" and not a.tie_word_embeddings:
-            yield Line("gradient of the head", "gradients", instant, w.weights * a.head_params, f"V D x {w.weights}", _AUTOGRAD)
+        elif job.method == "full":
+            yield Line(
+                "gradient of the head", "gradients", instant, w.weights * a.embedding_params, f"V D x {w.weights}", _AUTOGRAD
+            )
 
 
 def _optimizer(job: Job, w: Widths) -> Iterator[Line]:
@@ -208,17 +220,10 @@ def _around_blocks(job: Job, w: Widths, kernel: Kernel, instant: str) -> Iterato
         yield Line("attention mask", "activations", instant, B * S * S, "B S S", _MASK)
 
 
-def _cached_copies(job: Job, w: Widths) -> Any:
-    """16-bit copies of the fp32 parameters that need a gradient."""
-    if not w.autocast or (job.adapter is not None and w.adapter == 2):
-        return 0
-    return 2 * job.trained_params
-
-
 def _weights_made_16_bit(job: Job, block: Block, w: Widths, instant: str) -> Iterator[Line]:
     if job.adapter is None and w.autocast:
         everything = job.gradient_checkpointing == "off" and instant == "backward_start"
-        size = _cached_copies(job, w) if everything else 2 * block.params
+        size = 2 * (job.trained_params if everything else block.params)
         yield Line(
             "16-bit copies of weights", "temporaries", instant, size, "P_t x 2" if everything else "P of a block x 2", _AUTOCAST
         )
