@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planner.architecture import Architecture, Block, Linear, Tensor
+from planner.architecture import Architecture
+from planner.blocks import Block, Linear, Tensor
 from planner.errors import InvalidJob, near_names
 
 __all__ = [

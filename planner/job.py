@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from planner.adapters import ALL_LINEAR, IA3, Adapter, BottleneckAdapter, LoRA, PrefixTuning, PromptTuning, PTuning, check_targets
-from planner.architecture import Architecture, Tensor
+from planner.architecture import Architecture
+from planner.blocks import Tensor
 from planner.errors import InvalidJob, first_problem
 from planner.optimizers import OPTIMIZERS, Optimizer
 from planner.precision import PRECISIONS, Precision, Quantization

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.architecture import Architecture, Linear
+from planner.architecture import Architecture
+from planner.blocks import Linear
 from planner.catalogues import CatalogueModel, find_model, load_catalogue, load_models
 from planner.errors import InvalidJob
 from planner.families import FAMILIES, architecture_from_config

@@ -7,7 +7,8 @@ step on fake tensors. Letters: T = B S tokens, D hidden, F intermediate, H query
 from typing import Any, NamedTuple
 
 from planner.adapters import IA3, BottleneckAdapter, LoRA
-from planner.architecture import Architecture, Block, Linear
+from planner.architecture import Architecture
+from planner.blocks import Block, Linear
 from planner.job import Job
 from planner.memory.lines import largest
 from planner.memory.widths import Kernel, Widths

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from planner.architecture import Block
+from planner.blocks import Block
 from planner.job import Job
 from planner.memory.activations import Saved, block_backward, norm_backward, saved_by_block
 from planner.memory.lines import Line, largest
