@@ -6,7 +6,7 @@ caching allocator took), `device` (reserved and the CUDA context: what the card 
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from planner.hardware import Gpu
@@ -21,7 +21,9 @@ from planner.memory.widths import attention_kernel, widths
 __all__ = ["COMPONENTS", "INSTANTS", "Assumptions", "Line", "MemoryBreakdown", "Peak", "memory_breakdown"]
 
 
-_DEFAULTS = Assumptions()
+@cache
+def _default_assumptions() -> Assumptions:
+    return Assumptions()
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def memory_breakdown(job: Job, gpu: Gpu | None = None, assumptions: Assumptions 
     `job` may carry NumPy arrays in its numeric fields (see `planner.plan.sweep`); then every `bytes` is an array and
     `peak.instant` names the instant of the largest peak.
     """
-    assumptions = assumptions or _DEFAULTS
+    assumptions = assumptions or _default_assumptions()
     capability = gpu.compute_capability if gpu else None
     w = widths(job)
     kernel = attention_kernel(job, w, capability)

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from planner.memory.lines import RESIDENT, Line, largest
 from planner.memory.widths import Kernel
@@ -23,12 +23,13 @@ class Assumption(BaseModel):
     calibrated: bool = False  # set by a pilot on the user's own card
 
 
-def _context(value_mib: float, low_mib: float, high_mib: float, source: str) -> Assumption:
-    return Assumption(value=value_mib * MiB, low=low_mib * MiB, high=high_mib * MiB, source=source)
+def _assumed(value: float, low: float, high: float, source: str, *, unit: float = 1) -> Any:
+    """A field whose default is this assumption, made when it is first needed."""
+    return Field(default_factory=lambda: Assumption(value=value * unit, low=low * unit, high=high * unit, source=source))
 
 
-_CUBLAS = "aten/src/ATen/cuda/CublasHandlePool.cpp: 8,519,680 B, 32 MiB on 9.0; twice, as the autograd thread has a handle of its own (T4 runs)"
-_FITCHECK = "45 published T4 runs (fitcheck archive, 2025-09): reserved / allocated, 5th, 50th and 95th percentile"
+_CUBLAS = "aten/src/ATen/cuda/CublasHandlePool.cpp: 8,519,680 B, 32 MiB on 9.0; twice, as the autograd thread has its own handle"
+_FITCHECK = "published T4 runs (fitcheck archive, 2025-09), reserved / allocated"
 
 
 class Assumptions(BaseModel):
@@ -37,15 +38,20 @@ class Assumptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     # reserved / allocated
-    allocator_slack: Assumption = Assumption(value=1.11, low=1.04, high=1.32, source=_FITCHECK)
-    allocator_slack_with_scores: Assumption = Assumption(value=1.23, low=1.09, high=1.42, source=_FITCHECK + "; eager attention")
-    context_turing: Assumption = _context(141, 130, 250, "fitcheck archive: 140.9 MiB on a T4")
-    context_ampere: Assumption = _context(
-        430, 250, 520, "between the T4's 141 MiB and the 0.6 GiB seen on H100; no reading of our own yet"
+    allocator_slack: Assumption = _assumed(
+        1.11, 1.04, 1.32, f"{_FITCHECK}: median and 5th percentile of 24 sdpa runs, 95th of all 45"
     )
-    context_hopper: Assumption = _context(600, 450, 700, "about 0.6 GiB on H100 and H200 with many modules loaded")
-    workspace_before_hopper: Assumption = _context(16.25, 8.125, 16.25, _CUBLAS)
-    workspace_hopper: Assumption = _context(64, 32, 64, _CUBLAS)
+    allocator_slack_with_scores: Assumption = _assumed(
+        1.23, 1.09, 1.42, f"{_FITCHECK}: median, 5th and 95th percentile of 21 eager runs"
+    )
+    # bytes
+    context_turing: Assumption = _assumed(141, 130, 250, "fitcheck archive: 140.9 MiB on a T4", unit=MiB)
+    context_ampere: Assumption = _assumed(
+        430, 250, 520, "between the T4's and the H100's figure; no reading of our own yet", unit=MiB
+    )
+    context_hopper: Assumption = _assumed(600, 450, 700, "about 0.6 GiB on H100 and H200 with many modules loaded", unit=MiB)
+    workspace_before_hopper: Assumption = _assumed(16.25, 8.125, 16.25, _CUBLAS, unit=MiB)
+    workspace_hopper: Assumption = _assumed(64, 32, 64, _CUBLAS, unit=MiB)
 
     def context(self, compute_capability: tuple[int, int] | None) -> Assumption:
         """Bytes of the CUDA context with PyTorch's modules loaded."""
