@@ -281,6 +281,11 @@ def architecture_from_config(config: Config, *, name: str = "", source: str = ""
                     "{name} is {given}; it must be at least {limit}", field=field, name=field, given=c[field], limit=1
                 )
 
+    if c.get("qk_layernorm"):
+        template = (
+            "{name} is set, which the closed form does not count; the dry run may still serve, as it runs the model's own code"
+        )
+        raise InvalidJob(template, field="qk_layernorm", name="qk_layernorm")
     values: dict[str, Any] = {
         "name": name or str(c.get("_name_or_path") or model_type)[:200],
         "model_type": model_type,

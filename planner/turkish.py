@@ -280,6 +280,9 @@ _PARTS = {
 }
 
 _ERRORS = {
+    "{name} is set, which the closed form does not count; the dry run may still serve, as it runs the model's own code": (
+        "{name} açık; kapalı form bunu saymıyor, kuru çalıştırma modelin kendi kodunu yürüttüğü için yine işe yarayabilir"
+    ),
     "no model named {name!r}": "{name!r} adlı bir model yok",
     "no model named {name!r}; did you mean {near}?": "{name!r} adlı bir model yok; şunu mu demek istediniz: {near}?",
     "no GPU named {name!r}": "{name!r} adlı bir GPU yok",
