@@ -30,8 +30,8 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "paged-adamw": Optimizer("AdamW, paged", 2, 4, paged=True, source=_PAGED),
     "paged-adamw-8bit": Optimizer("AdamW, paged 8-bit", 2, 1, paged=True, source=f"{_PAGED}; {_BLOCKWISE}"),
     "adafactor": Optimizer(
-        "Adafactor", 0, 4, factored=True, largest_temporaries=3.0,
-        source="transformers/optimization.py, Adafactor (no momentum): fp32 update, squared gradient and parameter copy, one parameter at a time",
+        "Adafactor", 0, 4, factored=True, largest_temporaries=5.0,
+        source="transformers/optimization.py, Adafactor (no momentum): five fp32 tensors of one parameter at a time",
     ),
     "lion": Optimizer("Lion", 1, 4, source="bitsandbytes/optim/lion.py: one fp32 state"),
     "lion-8bit": Optimizer("Lion, 8-bit", 1, 1, source=_BLOCKWISE),
