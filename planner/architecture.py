@@ -15,6 +15,7 @@ __all__ = ["Architecture"]
 _MAX_WIDTH = 2**20
 _MAX_VOCABULARY = 2**24
 _MAX_POSITIONS = 2**27
+_MAX_PARAMS = 1e14
 
 
 class Architecture(BaseModel):
@@ -110,6 +111,9 @@ class Architecture(BaseModel):
         for field, needed in (("moe_intermediate_size", self.num_experts), ("v_head_dim", self.kv_lora_rank)):
             if needed and not getattr(self, field):
                 raise InvalidJob("{name} is missing, and nothing can be planned without it", field=field, name=field)
+        if self.num_params > _MAX_PARAMS:
+            template = "these shapes make {params} parameters, more than any model has; check the sizes in config.json"
+            raise InvalidJob(template, field="hidden_size", params=f"{self.num_params:.0e}")
         return self
 
     @property

@@ -1,5 +1,6 @@
 """The `planner` command: serve the workbook, open JupyterLab, or estimate one job in the terminal."""
 
+import io
 import json
 import sys
 from typing import Any, Literal, get_args, get_origin
@@ -8,12 +9,13 @@ import click
 
 from planner.catalogues import find_gpu, load_gpus
 from planner.errors import InvalidJob, PlannerError
+from planner.figures import COMPONENT_NAMES
 from planner.hub import load_model
 from planner.job import Job
 from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan, remedies
 from planner.sentences import model_summary, note_texts, remedy_text, verdict_text
 from planner.tables import lines_text, methods_table
-from planner.texts import LANGUAGES
+from planner.texts import LANGUAGES, translated
 from planner.units import format_gib
 
 __all__ = ["main"]
@@ -132,7 +134,7 @@ def estimate(
     except PlannerError as error:
         click.echo(f"planner: {_flagged(error)}{error.text(language)}", err=True)
         sys.exit(BAD_INPUT)
-    click.echo(json.dumps(_document(plan), indent=2) if as_json else _report(plan, explain, language))
+    click.echo(json.dumps(_document(plan), indent=2, allow_nan=False) if as_json else _report(plan, explain, language))
     sys.exit(FITS if plan.fits else DOES_NOT_FIT)
 
 
@@ -171,16 +173,18 @@ def _report(plan: Plan, explain: bool, language: str) -> str:
     job, gpu, peak = plan.job, plan.gpu, plan.memory.peak
     parts = [f"{job.architecture.name}: {model_summary(job.architecture, language)}", verdict_text(plan, language), ""]
     table = methods_table([plan], language)
-    parts += [f"  {title:<14}{value}" for title, value in zip(table.columns, table.rows[0], strict=True)]
+    width = max(map(len, table.columns)) + 2
+    parts += [f"  {title:<{width}}{value}" for title, value in zip(table.columns, table.rows[0], strict=True)]
     parts.append("")
     for component, size in plan.memory.components_at(peak.instant).items():
-        parts.append(f"  {format_gib(size, language=language):>10}  {component.replace('_', ' ')}")
+        parts.append(f"  {format_gib(size, language=language):>10}  {translated(COMPONENT_NAMES[component], language)}")
     parts += ["", *note_texts(plan, language)]
     if not plan.fits:
         parts += [f"- {remedy_text(remedy, language)}" for remedy in remedies(job, gpu)]
         larger = cards_that_fit(job, load_gpus().values())
         if larger:
-            parts.append("Smallest cards that hold it: " + ", ".join(other.gpu.label for other in larger[:5]))
+            names = ", ".join(other.gpu.label for other in larger[:5])
+            parts.append(translated("Smallest cards that hold it: {cards}", language).format(cards=names))
     if explain:
         parts += ["", lines_text(plan.memory, language)]
     return "\n".join(parts)
@@ -188,6 +192,9 @@ def _report(plan: Plan, explain: bool, language: str) -> str:
 
 def main() -> None:
     """Entry point: a PlannerError of any command is one sentence on standard error and exit status 2."""
+    for stream in (sys.stdout, sys.stderr):  # a console that lacks a letter shows a stand-in for it
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         planner(standalone_mode=True)
     except PlannerError as error:

@@ -42,6 +42,10 @@ _CLASS_DEFAULTS: dict[str, dict[str, int]] = {
     },
 }  # fmt: skip
 
+# Settings that change what is counted, with the value that leaves it as it is; others are refused.
+_UNCOUNTED = {"qk_layernorm": False, "decoder_sparse_step": 1, "mlp_only_layers": [], "moe_layer_freq": 1}
+_FLAGS = ("tie_word_embeddings", "attention_bias", "mlp_bias", "bias", "use_bias", "use_qkv_bias", "no_bias", "enable_bias")
+
 Config = Mapping[str, Any]
 _LAYER_NORM = {"norm": "layernorm", "norm_bias": True}
 _FUSED_GPT = {
@@ -60,7 +64,7 @@ def _llama(c: Config) -> dict[str, Any]:
 
 
 def _mistral(c: Config) -> dict[str, Any]:
-    return {}
+    return {"num_key_value_heads": c.get("num_key_value_heads") or 8}
 
 
 def _granite(c: Config) -> dict[str, Any]:
@@ -86,7 +90,8 @@ def _qwen3_moe(c: Config) -> dict[str, Any]:
 
 
 def _mixtral(c: Config) -> dict[str, Any]:
-    return {"moe_intermediate_size": c.get("intermediate_size", 0), "experts_adapted": True}
+    mixture = {"num_experts": c.get("num_experts") or 8, "num_experts_per_tok": c.get("num_experts_per_tok") or 2}
+    return {**_mistral(c), **mixture, "moe_intermediate_size": c.get("intermediate_size", 0), "experts_adapted": True}
 
 
 def _gpt_oss(c: Config) -> dict[str, Any]:
@@ -281,11 +286,15 @@ def architecture_from_config(config: Config, *, name: str = "", source: str = ""
                     "{name} is {given}; it must be at least {limit}", field=field, name=field, given=c[field], limit=1
                 )
 
-    if c.get("qk_layernorm"):
-        template = (
-            "{name} is set, which the closed form does not count; the dry run may still serve, as it runs the model's own code"
-        )
-        raise InvalidJob(template, field="qk_layernorm", name="qk_layernorm")
+    for field, plain in _UNCOUNTED.items():
+        if c.get(field) not in (None, False, plain):
+            template = "{name} is set, which the closed form does not count; the dry run may still serve, as it runs the model's own code"
+            raise InvalidJob(template, field=field, name=field)
+    for field in _FLAGS:
+        if c.get(field) is not None and not isinstance(c[field], bool):
+            raise InvalidJob("{name} is {given}; it must be true or false", field=field, name=field, given=repr(c[field])[:60])
+    if model_type in ("gpt_oss", "deepseek_v2", "deepseek_v3") and c.get("num_experts") is None:
+        raise InvalidJob("{name} is missing, and nothing can be planned without it", field="num_experts", name="num_experts")
     values: dict[str, Any] = {
         "name": name or str(c.get("_name_or_path") or model_type)[:200],
         "model_type": model_type,
@@ -304,6 +313,9 @@ def architecture_from_config(config: Config, *, name: str = "", source: str = ""
         ) from error
     values.setdefault("num_key_value_heads", values["num_attention_heads"])
     values.setdefault("head_dim", max(1, values["hidden_size"] // values["num_attention_heads"]))
+    if values.get("gated_mlp", True) and "intermediate_size" not in values:
+        missing = "intermediate_size"
+        raise InvalidJob("{name} is missing, and nothing can be planned without it", field=missing, name=missing)
     values.setdefault("intermediate_size", 4 * values["hidden_size"])
     values.setdefault("max_position_embeddings", 2048)
     if not values.get("num_experts"):

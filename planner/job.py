@@ -73,8 +73,8 @@ class Job(BaseModel):
     packing: bool = True  # rows are full; off: rows are padded, and a mask says where
 
     lora_rank: PositiveInt = 16
-    lora_alpha: Annotated[float, Field(gt=0)] = 32
-    lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    lora_alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 32
+    lora_dropout: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
     use_rslora: bool = False  # scales by alpha / sqrt(r): no byte more
     target_modules: tuple[str, ...] = (ALL_LINEAR,)
     modules_to_save: tuple[Literal["embed_tokens", "lm_head"], ...] = ()
@@ -97,7 +97,7 @@ class Job(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _spell_method(cls, values: Any) -> Any:
-        """qlora is LoRA on a 4-bit base: either way of saying it gives the same job."""
+        """qlora is LoRA on a 4-bit base: either way of saying it gives the same job. Names are taken once."""
         if not isinstance(values, dict):
             return values
         values = dict(values)
@@ -106,12 +106,22 @@ class Job(BaseModel):
             values["quantization"] = "nf4"
         elif method == "lora" and quantization in ("nf4", "fp4"):
             values["method"] = "qlora"
+        elif method == "prefix":  # PEFT refuses checkpointing there
+            values.setdefault("gradient_checkpointing", "off")
+        for names in ("target_modules", "modules_to_save"):
+            if isinstance(values.get(names), list | tuple) and all(isinstance(name, str) for name in values[names]):
+                values[names] = tuple(dict.fromkeys(values[names]))
         return values
 
     @model_validator(mode="after")
     def _possible(self) -> "Job":
         a, adapter = self.architecture, self.adapter
-        self._at_most("sequence_length", a.max_position_embeddings)
+        self._at_most("sequence_length", a.max_position_embeddings - self.virtual_tokens)
+        if self.method == "prefix" and self.gradient_checkpointing != "off":
+            raise InvalidJob(
+                "PEFT has no prefix tuning with gradient checkpointing; give gradient_checkpointing off",
+                field="gradient_checkpointing",
+            )
         if self.method == "qlora" and self.quantization not in ("nf4", "fp4"):
             raise InvalidJob("qlora needs a 4-bit base; give quantization nf4 or fp4, or method lora", field="quantization")
         allowed = _ON_INT8 if self.quantization == "int8" else _ON_4_BIT
@@ -126,6 +136,12 @@ class Job(BaseModel):
             )
         if isinstance(adapter, LoRA):
             check_targets(self.target_modules, a)
+            fused = not self.experts_as_linears and any(adapter.expert_targets(block) for block in a.blocks)
+            if fused and (self.method == "dora" or self.lora_dropout):
+                raise InvalidJob(
+                    "PEFT puts neither DoRA nor dropout on the fused experts of {model}; name attention layers as target_modules, or leave it out",
+                    field="method" if self.method == "dora" else "lora_dropout", model=a.name,
+                )  # fmt: skip
             self._at_most("lora_rank", a.hidden_size)
         if self.modules_to_save and "modules_to_save" not in ADAPTER_FIELDS[self.method]:
             raise InvalidJob("modules_to_save belongs to LoRA, QLoRA, DoRA and IA3; leave it out", field="modules_to_save")
@@ -189,6 +205,24 @@ class Job(BaseModel):
         return (*adapter.tensors(a), *copies)
 
     @property
+    def virtual_tokens(self) -> Any:
+        """Positions that prompt learning takes beside the user's tokens."""
+        return self.num_virtual_tokens if self.method in ("prefix", "prompt", "p-tuning") else 0
+
+    @property
+    def length(self) -> Any:
+        """Rows that pass through the blocks: prompt embeddings stand before the user's tokens, a prefix only in the keys.
+
+        Source: peft/peft_model.py, PeftModelForCausalLM.forward.
+        """
+        return self.sequence_length + (0 if self.method == "prefix" else self.virtual_tokens)
+
+    @property
+    def trains_head(self) -> bool:
+        """Whether the output head's own weight gets a gradient."""
+        return self.method == "full" or "lm_head" in self.modules_to_save
+
+    @property
     def copied_params(self) -> int:
         """Parameters of whole modules that PEFT copies and trains beside the adapter (modules_to_save)."""
         return len(self.modules_to_save) * self.architecture.embedding_params
@@ -218,6 +252,8 @@ class Job(BaseModel):
         kept = self.fields
         if "method" in values and "quantization" not in values and values["method"] != self.method:
             del kept["quantization"]
+        if values.get("method") == "prefix":
+            del kept["gradient_checkpointing"]
         return Job(**(kept | values))
 
     @property

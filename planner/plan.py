@@ -1,6 +1,7 @@
 """A job on a card: does it fit, with how much to spare, what is the most that still fits, and what would help."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,37 +92,63 @@ def make_plan(job: Job, gpu: Gpu, assumptions: Assumptions | None = None) -> Pla
     return Plan(job, gpu, memory_breakdown(job, gpu, assumptions))
 
 
+# What may be many numbers at once, or be searched for its largest value; and no more than this of each.
+_NUMBERS = ("sequence_length", "micro_batch_size", "lora_rank", "num_virtual_tokens", "bottleneck_size", "eval_micro_batch_size")
+
+
+def _known_number(field: str) -> None:
+    if field not in _NUMBERS:
+        raise InvalidJob(
+            "{name} cannot be swept; the fields that can are {known}", field=field, name=field, known=", ".join(_NUMBERS)
+        )
+
+
 def sweep(job: Job, gpu: Gpu | None = None, **arrays: Any) -> MemoryBreakdown:
     """The breakdown of many jobs at once: numeric fields of `job` as lists or NumPy arrays of one shape, or that broadcast.
 
-    The extremes of each array are checked as a job; every `bytes` of the result is an array.
+    The extremes of each array are checked as a job; every `bytes` of the result is an array. Raises InvalidJob.
     """
     import numpy as np
 
-    values = {field: np.asarray(given) for field, given in arrays.items()}
-    for pick in (np.min, np.max):
-        job.changed(**{field: pick(array).item() for field, array in values.items()})
+    values = {}
+    for field, given in arrays.items():
+        _known_number(field)
+        array = np.asarray(given)
+        if not array.size or not np.issubdtype(array.dtype, np.integer):
+            raise InvalidJob("{name} must be whole numbers, at least one", field=field, name=field)
+        for extreme in (array.min(), array.max()):
+            job.changed(**{field: int(extreme)})
+        values[field] = array.astype(float)  # products of three sizes leave int64
+    try:
+        np.broadcast_shapes(*(array.shape for array in values.values()))
+    except ValueError as error:
+        raise InvalidJob("the values do not fit together as arrays ({problem})", problem=str(error)) from error
     return memory_breakdown(Job.model_construct(**(job.fields | values)), gpu)
 
 
 def largest_that_fits(job: Job, gpu: Gpu, field: str) -> int:
-    """The largest value of one numeric field (micro_batch_size, sequence_length, lora_rank) with which the job still fits.
+    """The largest value of one numeric field (micro_batch_size, sequence_length, lora_rank ...) with which the job still fits.
 
-    0 where not even 1 fits. Found by bisection, as the peak grows with each of them.
+    0 where not even 1 fits. The peak grows with tokens, so those are bisected; with paged states it may fall as the rank grows
+    (a larger tensor leaves the card), so all ranks are tried at once. Raises InvalidJob for a field that is no such number.
     """
-    limits = {
-        "micro_batch_size": 65536,
-        "sequence_length": job.architecture.max_position_embeddings,
-        "lora_rank": job.architecture.hidden_size,
-    }
+    _known_number(field)
+    if field not in ("sequence_length", "micro_batch_size", "eval_micro_batch_size"):
+        import numpy as np
+
+        ranks = np.arange(1, min(job.architecture.hidden_size, 65536) + 1)
+        needed = np.broadcast_to(sweep(job, gpu, **{field: ranks}).peak.device, ranks.shape)
+        fitting = ranks[needed <= gpu.usable_memory_bytes]
+        return int(fitting[-1]) if len(fitting) else 0
+    limit = job.architecture.max_position_embeddings - job.virtual_tokens if field == "sequence_length" else 65536
 
     def fits(value: int) -> bool:
         return make_plan(job.changed(**{field: value}), gpu).fits
 
     low, high = 0, 1
-    while high <= limits[field] and fits(high):
+    while high <= limit and fits(high):
         low, high = high, 2 * high
-    high = min(high, limits[field] + 1)
+    high = min(high, limit + 1)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
@@ -146,13 +173,15 @@ def compared_methods(job: Job) -> list[Job]:
     """
     jobs = []
     for method in ("full", "lora", "qlora"):
-        changes: dict[str, Any] = {"method": method, "save": "checkpoint"}
+        changes: dict[str, Any] = {"method": method, "save": "checkpoint", "quantization": "nf4" if method == "qlora" else "none"}
         if method == "full":
             changes["modules_to_save"] = ()
-        if method == "qlora" and job.precision == "fp32":
-            changes["precision"] = "bf16-mixed"
-        same = job.method == method and (method != "lora" or job.quantization == "none")
-        jobs.append(job if same else job.changed(**changes))
+        if method == "qlora":
+            changes["quantization"] = job.quantization if job.method == "qlora" else "nf4"
+            changes["precision"] = "bf16-mixed" if job.precision == "fp32" else job.precision
+        same = job.method == method and job.quantization == changes["quantization"]
+        with suppress(InvalidJob):  # a model so small, or settings so special, that the other method does not exist
+            jobs.append(job if same else job.changed(**changes))
     return jobs if job in jobs else [*jobs, job]
 
 
@@ -189,16 +218,28 @@ def _candidates(job: Job) -> Iterable[tuple[str, dict[str, Any], str]]:
         yield "paged 8-bit AdamW", {"optimizer": "paged-adamw-8bit"}, "steps slow down while states travel from host memory"
     if job.quantization != "none" and job.kbit_preparation:
         yield "no fp32 copy of embeddings, head and norms", {"kbit_preparation": False}, "less stable at high learning rates"
-    if job.micro_batch_size > 1:
-        half = job.micro_batch_size // 2
-        steps = job.gradient_accumulation_steps * job.micro_batch_size // half
+    if job.quantization == "int8" and job.gradient_checkpointing == "on":
         yield (
-            "half the micro-batch, accumulated twice as often",
-            {"micro_batch_size": half, "gradient_accumulation_steps": steps},
-            "more, smaller steps: somewhat slower",
+            "reentrant checkpointing",
+            {"gradient_checkpointing": "reentrant"},
+            "the older variant, without hooks on saved tensors",
         )
-    if job.method in ("full", "freeze") and job.precision.endswith("-mixed") and job.method == "full":
-        yield "weights in pure bf16", {"precision": "bf16"}, "small updates can be lost to rounding"
+    if job.evaluation and job.eval_micro_batch_size > 1:
+        yield (
+            "half the evaluation batch",
+            {"eval_micro_batch_size": job.eval_micro_batch_size // 2},
+            "evaluation takes more passes",
+        )
+    if job.micro_batch_size > 1:  # by its smallest factor, so that the global batch stays the same
+        factor = next(n for n in range(2, job.micro_batch_size + 1) if job.micro_batch_size % n == 0)
+        changes = {
+            "micro_batch_size": job.micro_batch_size // factor,
+            "gradient_accumulation_steps": job.gradient_accumulation_steps * factor,
+        }
+        yield "a smaller micro-batch, accumulated more often", changes, "more, smaller steps: somewhat slower"
+    if job.method in ("full", "freeze") and job.precision.endswith("-mixed"):
+        pure = job.precision.removesuffix("-mixed")
+        yield "weights in pure 16 bit", {"precision": pure}, "small updates can be lost to rounding"
     if job.method in ("full", "freeze"):
         yield "LoRA", {"method": "lora"}, "trains a small share of the weights"
     if job.method in ("full", "freeze", "lora") and job.quantization == "none":

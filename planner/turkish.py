@@ -120,6 +120,7 @@ _PAGE = {
     "Longest sequence": "En uzun sequence",
     "at this sequence length": "bu sequence length ile",
     "at this micro-batch": "bu micro-batch ile",
+    "Smallest cards that hold it: {cards}": "Sığdığı en küçük kartlar: {cards}",
     "The methods side by side": "Yöntemler yan yana",
     "Every part of the peak: formula, numbers and source": "Tepe belleğin her parçası: formül, sayılar ve kaynak",
     "Cards that hold this job": "Bu işin sığdığı kartlar",
@@ -170,8 +171,12 @@ _REMEDIES = {
     "8-bit AdamW": "8-bit AdamW",
     "paged 8-bit AdamW": "sayfalı 8-bit AdamW",
     "no fp32 copy of embeddings, head and norms": "embedding, çıkış katmanı ve norm'ların fp32 kopyası olmadan",
-    "half the micro-batch, accumulated twice as often": "micro-batch yarıya, accumulation iki katına",
-    "weights in pure bf16": "ağırlıklar saf bf16",
+    "a smaller micro-batch, accumulated more often": "daha küçük micro-batch, daha sık accumulation",
+    "half the evaluation batch": "değerlendirme batch'i yarıya",
+    "reentrant checkpointing": "reentrant checkpointing",
+    "evaluation takes more passes": "değerlendirme daha çok geçiş alır",
+    "the older variant, without hooks on saved tensors": "eski sürüm, saklanan tensörlere kanca yok",
+    "weights in pure 16 bit": "ağırlıklar saf 16 bit",
     "half the sequence length": "sequence length yarıya",
     "half the LoRA rank": "LoRA rank yarıya",
     "nothing": "yok",
@@ -252,8 +257,8 @@ _PARTS = {
     "gradients inside": "blok içi gradient",
     "logits kept by the loop": "döngünün tuttuğu logit'ler",
     "optimizer temporaries": "optimizer geçicileri",
-    "evaluation logits": "değerlendirme logit'leri",
-    "evaluation activations": "değerlendirme aktivasyonları",
+    "evaluation pass": "değerlendirme geçişi",
+    "virtual keys and values": "sanal key ve value",
     "layer being merged": "birleştirilen katman",
     "rotary tables": "rotary tabloları",
     "attention mask": "attention maskesi",
@@ -280,6 +285,19 @@ _PARTS = {
 }
 
 _ERRORS = {
+    "PEFT has no prefix tuning with gradient checkpointing; give gradient_checkpointing off": (
+        "PEFT'te prefix tuning gradient checkpointing ile çalışmaz; gradient checkpointing'i kapatın"
+    ),
+    "PEFT puts neither DoRA nor dropout on the fused experts of {model}; name attention layers as target_modules, or leave it out": (
+        "PEFT {model} modelinin birleşik uzmanlarına DoRA ya da dropout koymaz; target_modules olarak attention katmanlarını verin ya da bunu bırakın"
+    ),
+    "these shapes make {params} parameters, more than any model has; check the sizes in config.json": (
+        "bu boyutlar {params} parametre eder, hiçbir modelde bu kadar yok; config.json içindeki boyutları denetleyin"
+    ),
+    "{name} cannot be swept; the fields that can are {known}": "{name} taranamaz; taranabilen alanlar: {known}",
+    "{name} must be whole numbers, at least one": "{name} tam sayılardan oluşmalı, en az bir tane",
+    "{name} is {given}; it must be true or false": "{name} {given}; true ya da false olmalı",
+    "the values do not fit together as arrays ({problem})": "değerler dizi olarak birbirine uymuyor ({problem})",
     "{name} is set, which the closed form does not count; the dry run may still serve, as it runs the model's own code": (
         "{name} açık; kapalı form bunu saymıyor, kuru çalıştırma modelin kendi kodunu yürüttüğü için yine işe yarayabilir"
     ),

@@ -32,9 +32,3 @@ def format_count(value: float, *, language: str = "en") -> str:
     if abs(value) >= 1e6:
         return f"{format_number(value / 1e6, 1, language=language)} {million}"
     return format_number(value, language=language)
-
-
-def format_share(value: float, *, language: str = "en") -> str:
-    """A share of one as a percentage: `12 %` in English, `%12` in Turkish."""
-    text = format_number(100 * value, language=language)
-    return f"%{text}" if language == "tr" else f"{text} %"

@@ -162,7 +162,14 @@ def test_any_text_is_a_config_or_one_sentence(text: str) -> None:
 
 
 def test_a_norm_that_is_not_counted_is_refused_rather_than_left_out() -> None:
-    config = {"model_type": "stablelm", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    config = {
+        "model_type": "stablelm",
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 100,
+        "intermediate_size": 64,
+    }
     architecture_from_config(config)
     with pytest.raises(InvalidJob, match="qk_layernorm"):
         architecture_from_config({**config, "qk_layernorm": True})

@@ -66,6 +66,9 @@ def test_a_job_survives_json(llama_3_8b: Architecture) -> None:
         ({"method": "freeze", "trainable_layers": 33}, "trainable_layers", "at most 32"),
         ({"method": "bottleneck", "bottleneck_size": 9999}, "bottleneck_size", "at most 4096"),
         ({"method": "full", "save": "merged"}, "save", "merge"),
+        ({"method": "prefix", "gradient_checkpointing": "on"}, "gradient_checkpointing", "prefix"),
+        ({"method": "prompt", "sequence_length": 131_072}, "sequence_length", "at most 131052"),
+        ({"lora_alpha": float("inf")}, "lora_alpha", "inf"),
         ({"speed": 9}, "speed", "no field"),
     ],
 )
@@ -85,6 +88,25 @@ def test_flash_attention_is_refused_where_the_model_has_none_and_sdpa_falls_back
     with pytest.raises(InvalidJob, match="no flash attention"):
         Job(architecture=bloom, attention="flash")
     assert Job(architecture=bloom).attention_used == "eager"
+
+
+@pytest.mark.parametrize("fields", [{"method": "dora"}, {"lora_dropout": 0.1}])
+def test_peft_cannot_put_everything_on_fused_experts(fields: dict[str, Any]) -> None:
+    mixtral = find_model("mistralai/Mixtral-8x7B-v0.1")
+    with pytest.raises(InvalidJob, match="fused experts"):
+        Job(architecture=mixtral, **fields)
+    Job(architecture=mixtral, target_modules=("q_proj",), **fields)
+    Job(architecture=mixtral, experts_as_linears=True, **fields)
+
+
+def test_names_count_once(llama_3_8b: Architecture) -> None:
+    job = Job(architecture=llama_3_8b, modules_to_save=("lm_head", "lm_head"), target_modules=("q_proj", "q_proj"))
+    assert (job.modules_to_save, job.target_modules) == (("lm_head",), ("q_proj",))
+
+
+def test_prefix_tuning_runs_without_checkpointing(llama_3_8b: Architecture) -> None:
+    assert Job(architecture=llama_3_8b, method="prefix").gradient_checkpointing == "off"
+    assert Job(architecture=llama_3_8b).changed(method="prefix").gradient_checkpointing == "off"
 
 
 def test_a_change_of_method_forgets_the_old_base(llama_3_8b: Architecture) -> None:

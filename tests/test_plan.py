@@ -6,6 +6,7 @@ import pytest
 from planner.architecture import Architecture
 from planner.catalogues import find_gpu, find_model, load_gpus
 from planner.errors import InvalidJob
+from planner.families import architecture_from_config
 from planner.hardware import Gpu
 from planner.job import METHODS, Job
 from planner.plan import cards_that_fit, compared_methods, largest_that_fits, make_plan, remedies, sweep
@@ -52,7 +53,7 @@ def test_each_remedy_saves_what_it_says_and_exists(llama_3_8b: Architecture, t4:
     assert [remedy.plan.fits for remedy in found] == sorted((remedy.plan.fits for remedy in found), reverse=True)
 
 
-def test_halving_the_micro_batch_keeps_the_global_batch(llama_3_8b: Architecture, t4: Gpu) -> None:
+def test_a_smaller_micro_batch_keeps_the_global_batch(llama_3_8b: Architecture, t4: Gpu) -> None:
     job = Job(architecture=llama_3_8b, micro_batch_size=6, gradient_accumulation_steps=2)
     (half,) = (remedy for remedy in remedies(job, t4) if "micro_batch_size" in remedy.changes)
     assert half.changes == {"micro_batch_size": 3, "gradient_accumulation_steps": 4}
@@ -87,6 +88,45 @@ def test_methods_side_by_side_hold_the_job_itself(llama_3_8b: Architecture, meth
     assert job in jobs
     assert [other.method for other in jobs[:3]] == ["full", "lora", "qlora"]
     assert {other.sequence_length for other in jobs} == {512}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"method": ["lora"]}, "cannot be swept"),
+        ({"sequence_length": []}, "at least one"),
+        ({"micro_batch_size": [1, 2.5]}, "whole numbers"),
+        ({"sequence_length": [1, 2, 3], "micro_batch_size": [1, 2]}, "fit together"),
+    ],
+)
+def test_what_cannot_be_swept_is_said(llama_3_8b: Architecture, fields: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidJob, match=said):
+        sweep(Job(architecture=llama_3_8b), **fields)
+
+
+def test_only_numbers_have_a_largest_that_fits(llama_3_8b: Architecture, t4: Gpu) -> None:
+    with pytest.raises(InvalidJob, match="cannot be swept"):
+        largest_that_fits(Job(architecture=llama_3_8b), t4, "optimizer")
+
+
+def test_a_rank_that_pages_its_states_out_may_fit_where_a_smaller_one_does_not(llama_3_8b: Architecture, rtx_4090: Gpu) -> None:
+    job = Job(architecture=llama_3_8b, optimizer="paged-adamw", loss="liger")
+    best = largest_that_fits(job, rtx_4090, "lora_rank")
+    assert make_plan(job.changed(lora_rank=best), rtx_4090).fits
+    assert best == 4096 or not make_plan(job.changed(lora_rank=best + 1), rtx_4090).fits
+
+
+def test_a_model_too_small_for_lora_is_still_compared() -> None:
+    config = {
+        "model_type": "llama",
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "vocab_size": 9,
+        "intermediate_size": 8,
+    }
+    jobs = compared_methods(Job(architecture=architecture_from_config(config), method="full", sequence_length=8))
+    assert [job.method for job in jobs] == ["full"]
 
 
 def test_a_sweep_checks_its_extremes(llama_3_8b: Architecture) -> None:

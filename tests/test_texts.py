@@ -73,7 +73,7 @@ def shown() -> set[str]:
 
     found: list[str] = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        if path.name not in ("catalogues.py", "serve.py", "cli.py"):
+        if path.name not in ("catalogues.py", "serve.py"):
             found += _calls(ast.parse(path.read_text(encoding="utf-8")))
     found += [*figures.COMPONENT_NAMES.values(), *figures.INSTANT_NAMES.values(), *figures._FIELD_NAMES.values(), figures.RUNTIME]
     found += [name for name, _, _ in figures._PARTS]

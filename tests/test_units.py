@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.units import GiB, KiB, MiB, format_count, format_gib, format_number, format_share
+from planner.units import GiB, KiB, MiB, format_count, format_gib, format_number
 
 
 def test_binary_units_are_powers_of_1024() -> None:
@@ -41,11 +41,6 @@ def test_sizes_are_gib_and_small_ones_mib(num_bytes: float, english: str, turkis
 def test_counts_of_parameters(count: float, english: str, turkish: str) -> None:
     assert format_count(count) == english
     assert format_count(count, language="tr") == turkish
-
-
-def test_shares_are_percentages_and_the_sign_stands_where_the_language_has_it() -> None:
-    assert format_share(0.123) == "12 %"
-    assert format_share(0.123, language="tr") == "%12"
 
 
 def test_a_small_size_is_shown_in_a_small_unit() -> None:

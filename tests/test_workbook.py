@@ -92,6 +92,7 @@ def test_a_pasted_config_is_used_and_a_broken_one_named(app: Workbook) -> None:
         "num_hidden_layers": 16,
         "num_attention_heads": 16,
         "vocab_size": 32_000,
+        "intermediate_size": 5504,
         "max_position_embeddings": 4096,
     }
     control(app, "config").value = json.dumps(config)

@@ -41,13 +41,16 @@ class MemoryBreakdown:
         """The numbers behind the letters of the formulas."""
         job = self.job
         a = job.architecture
-        B, S = job.micro_batch_size, job.sequence_length
+        B, S = job.micro_batch_size, job.length
         quantized = a.linear_params(experts=job.experts_as_linears)[0] if job.quantization != "none" else 0
         letters = {
             "B": B, "S": S, "T": B * S, "D": a.hidden_size, "F": a.intermediate_size, "H": a.num_attention_heads, "K": a.num_key_value_heads,
             "A": a.head_dim, "V": a.vocab_size, "L": a.num_hidden_layers, "P": a.num_params, "P_q": quantized,
             "P_e": a.embedding_params + a.head_params + a.other_params, "P_t": job.trained_params - job.copied_params,
             "P_copied": job.copied_params,
+            "P_experts": a.expert_params,
+            "P_head": a.embedding_params,
+            "v": job.num_virtual_tokens, "B_eval": job.eval_micro_batch_size,
             "r": job.lora_rank, "m": job.bottleneck_size, "T_eval": job.eval_micro_batch_size * S,
         }  # fmt: skip
         if a.num_experts:

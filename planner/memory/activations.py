@@ -90,7 +90,7 @@ def _adapter(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
         saved = [Saved("rank-r products", T * b * adapter.rank * len(targets), f"T b r x {len(targets)} targets", _LORA)]
         if adapter.dropout:
             width = sum(x.in_features for x in targets)
-            saved.append(Saved("dropout masks", T * width, "T x sum of inputs x 1 B", _DROPOUT))
+            saved.append(Saved("dropout masks", T * width, "T x sum of inputs", _DROPOUT))
         if adapter.use_dora:
             size = 2 * T * w.linear * sum(x.out_features for x in targets)
             saved.append(Saved("DoRA: both results", size, "2 T b sum of outputs", _DORA))
@@ -149,7 +149,7 @@ def _mlp(job: Job, w: Widths, T: Any, F: int) -> Saved:
 def saved_by_block(job: Job, block: Block, w: Widths, kernel: Kernel) -> list[Saved]:
     """Everything that one block of this kind keeps from its forward for its backward (no checkpointing)."""
     a, adapter = job.architecture, job.adapter
-    B, S = job.micro_batch_size, job.sequence_length
+    B, S = job.micro_batch_size, job.length
     T, D = B * S, a.hidden_size
     trained = adapter is None
     lora = isinstance(adapter, LoRA)
@@ -179,7 +179,7 @@ def saved_by_block(job: Job, block: Block, w: Widths, kernel: Kernel) -> list[Sa
     if block.experts:
         saved += _experts(job, block, w, T)
     if a.residual_dropout:
-        saved.append(Saved("residual dropout masks", 2 * T * D, "2 x T D x 1 B", _DROPOUT))
+        saved.append(Saved("residual dropout masks", 2 * T * D, "2 x T D", _DROPOUT))
     return saved + _adapter(job, block, w, T)
 
 
@@ -195,7 +195,7 @@ def _experts(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
     saved = [
         Saved("experts: gate, up and activation", inner, "T k M b x 3 (6 where the activation is clamped)", _MOE, inner),
         Saved("experts: routed rows", rows, "T k b x (D, or 2 D + M where their weights need a gradient)", _MOE, rows),
-        Saved("router", router, "T x (4 E + 12 k)", _MOE, router),
+        Saved("router", router, f"T x (4 E + 12 k{' + 4 D' if a.kv_lora_rank else ''})", _MOE, router),
     ]
     if adapted and isinstance(adapter, LoRA) and not adapter.experts_as_linears:
         dense = c * block.num_experts * sum(x.in_features * x.out_features for x in adapted)
@@ -220,7 +220,7 @@ def norm_backward(job: Job, w: Widths) -> Any:
     """Temporaries of one norm's backward: five fp32 tensors of the hidden states' shape for an RMSNorm written out in Python."""
     a = job.architecture
     width = 5 * 4 if a.norm == "rmsnorm" else w.residual + w.normed
-    return job.micro_batch_size * job.sequence_length * a.hidden_size * width
+    return job.micro_batch_size * job.length * a.hidden_size * width
 
 
 def block_backward(job: Job, block: Block, w: Widths, kernel: Kernel, saved: list[Saved]) -> Saved:
@@ -230,7 +230,7 @@ def block_backward(job: Job, block: Block, w: Widths, kernel: Kernel, saved: lis
     gradients while its own is alive; a norm's backward, in fp32; the softmax's backward, where the scores are held.
     """
     a, adapter = job.architecture, job.adapter
-    B, S = job.micro_batch_size, job.sequence_length
+    B, S = job.micro_batch_size, job.length
     T, D = B * S, a.hidden_size
     F = block.mlp[-1].in_features if block.mlp else 0
     on_last = adapter is None or (isinstance(adapter, LoRA) and bool(block.mlp) and block.mlp[-1] in adapter.targets(block))

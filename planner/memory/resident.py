@@ -36,16 +36,34 @@ def trained_formula(job: Job, w: Widths) -> str:
 
 def _state_bytes(job: Job, w: Widths) -> Any:
     row, tensors = job.optimizer_row, job.trained_tensors
-    if row.paged:  # larger tensors' states are outside PyTorch's allocator and move to the host when the card is full
-        width = row.states * (row.state_bytes or 4)
-        return sum(width * t.params * choose(t.elements < PAGED_ELEMENTS, 1, 0) for t in tensors)
     if row.factored:  # fp32 sums per row and per column; a vector keeps a full state
         return sum(
             4 * t.copies * (t.rows if isinstance(t.columns, int) and t.columns == 1 else t.rows + t.columns) for t in tensors
         )
+    if row.state_bytes is None:
+        return row.states * trained_bytes(job, w)
+
+    def of_tensor(elements: Any) -> Any:
+        # Larger paged states are outside PyTorch's allocator and move to the host when the card is full; their scales never do.
+        here = choose(elements < PAGED_ELEMENTS, 1, 0) if row.paged else 1
+        return choose(elements < 4096, 4, 4 / 256 + here) if row.state_bytes == 1 else 4 * here
+
+    return row.states * sum(t.params * of_tensor(t.elements) for t in tensors)
+
+
+def _state_formula(job: Job, w: Widths) -> str:
+    row = job.optimizer_row
+    if row.factored:
+        return "4 x rows and columns of each tensor"
+    if row.paged:
+        return "what is not paged: tensors under 100,000 elements, and scales"
     if row.state_bytes == 1:
-        return sum(row.states * t.params * choose(t.elements < 4096, 4, 1 + 4 / 256) for t in tensors)
-    return row.states * (row.state_bytes * job.trained_params if row.state_bytes else trained_bytes(job, w))
+        return f"{row.states} x (P_t + P_copied) x (1 + 4/256), and 4 bytes in tensors under 4096 elements"
+    return (
+        f"{row.states} x ({trained_formula(job, w)})"
+        if row.state_bytes is None
+        else f"{row.states} x (P_t + P_copied) x {row.state_bytes}"
+    )
 
 
 def weight_lines(job: Job, vectors: int, instant: str) -> Iterator[Line]:
@@ -64,7 +82,14 @@ def weight_lines(job: Job, vectors: int, instant: str) -> Iterator[Line]:
     yield Line("embeddings and head", "weights", instant, vectors * outside, f"P_e x {vectors}", source)
     name = "block weights" if q == "none" else "weights not quantised"
     fused = 0 if q == "none" or job.experts_as_linears else a.expert_params
-    yield Line(name, "weights", instant, vectors * (a.block_params - quantized - fused), f"(P - P_e - P_q) x {vectors}", source)
+    yield Line(
+        name,
+        "weights",
+        instant,
+        vectors * (a.block_params - quantized - fused),
+        f"(P - P_e - P_q{' - P_experts' if fused else ''}) x {vectors}",
+        source,
+    )
     if fused:
         width = job.numbers.frozen_bytes
         yield Line("fused experts, not quantised", "weights", instant, width * fused, f"P_experts x {width}", _FUSED)
@@ -79,11 +104,6 @@ def resident_lines(job: Job, w: Widths) -> Iterator[Line]:
         yield Line("adapter parameters", "adapters", RESIDENT, trained_bytes(job, w), trained_formula(job, w), source)
     row = job.optimizer_row
     if row.states or row.factored:
-        formula = f"{row.states} x ({f'P_t x {row.state_bytes}' if row.state_bytes else trained_formula(job, w)})"
-        if row.paged:
-            formula = "paged states only where a tensor has under 100,000 elements"
-        elif row.factored:
-            formula = "4 x (rows + columns) of each tensor"
-        yield Line("optimizer states", "optimizer_states", RESIDENT, _state_bytes(job, w), formula, row.source)
-    batch = 24 * job.micro_batch_size * job.sequence_length
+        yield Line("optimizer states", "optimizer_states", RESIDENT, _state_bytes(job, w), _state_formula(job, w), row.source)
+    batch = 24 * job.micro_batch_size * job.length
     yield Line("batch", "workspace", RESIDENT, batch, "T x 3 x 8", "transformers data collators: ids, labels and mask in int64")

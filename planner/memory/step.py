@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from planner.adapters import LoRA
 from planner.blocks import Block
 from planner.job import Job
 from planner.memory.activations import Saved, block_backward, norm_backward, saved_by_block
@@ -20,6 +21,7 @@ _HEAD = "aten/src/ATen/autocast_mode.cpp: an fp32 head is copied to 16 bit, and 
 _DEQUANT = "bitsandbytes/autograd/_functions.py, MatMul4Bit: a layer's weight is made 16-bit for its matrix multiplication"
 _INT8 = "bitsandbytes/autograd/_functions.py, MatMul8bitLt: the input is kept on the node itself, out of checkpointing's reach"
 _LOAD = "transformers/core_model_loading.py: tensors are put on the card and quantised one by one"
+_PREFIX = "peft/peft_model.py, get_prompt: the table is repeated for every row of the batch and kept as past keys and values"
 _MASK = "transformers/masking_utils.py: eager and padded attention take a full mask"
 _EVALUATE = "transformers Trainer.prediction_step: no gradients, one block's tensors at a time, the whole batch's logits"
 _MERGE = "peft merge_and_unload: a quantised layer is made 16-bit, added to and quantised again"
@@ -33,11 +35,9 @@ def instant_lines(job: Job, w: Widths, kernel: Kernel) -> Iterator[Line]:
     yield from _backward(job, w, kernel, saved)
     yield from _optimizer(job, w)
     if job.evaluation:
-        yield from _evaluation(job, w)
+        yield from _evaluation(job, w, kernel)
     if job.save == "merged":
-        yield Line(
-            "layer being merged", "temporaries", "save", 8 * job.architecture.largest_linear, "largest linear x (4 + 4)", _MERGE
-        )
+        yield from _merge(job)
 
 
 def _load(job: Job, w: Widths) -> Iterator[Line]:
@@ -48,7 +48,7 @@ def _load(job: Job, w: Widths) -> Iterator[Line]:
         )
     if w.vectors > w.weights:
         size = w.vectors * job.architecture.embedding_params
-        yield Line("embedding made fp32", "temporaries", "load", size, f"V D x {w.vectors}", _LOAD)
+        yield Line("embedding made fp32", "temporaries", "load", size, f"P_head x {w.vectors}", _LOAD)
 
 
 def _kept_by_blocks(job: Job, w: Widths, saved: list[list[Saved]], instant: str) -> Iterator[Line]:
@@ -75,13 +75,17 @@ def _blocks_in_graph(job: Job) -> int:
 
 def _held_by_int8(job: Job, w: Widths, instant: str) -> Iterator[Line]:
     """Inputs of int8 linears, which checkpointing cannot drop unless it runs the forward without a graph (reentrant)."""
-    a = job.architecture
     if job.quantization == "int8" and job.gradient_checkpointing == "on":
-        per_token = (
-            2 * a.hidden_size * w.normed + a.num_attention_heads * a.value_head_dim * w.attention + a.intermediate_size * w.linear
-        )
-        size = job.micro_batch_size * job.sequence_length * a.num_hidden_layers * per_token
-        yield Line("inputs of int8 layers", "activations", instant, size, "L T x (2 D b + H A b + F b)", _INT8)
+        per_token = 0
+        for block in job.architecture.blocks:
+            first, *rest = block.attention
+            inputs = w.normed * first.in_features + w.attention * rest[-1].in_features
+            inputs += sum(w.linear * x.in_features for x in rest[:-1] if x.in_features != first.in_features)
+            if block.mlp:
+                inputs += w.normed * block.mlp[0].in_features + w.linear * block.mlp[-1].in_features
+            per_token += block.num_blocks * inputs
+        size = job.micro_batch_size * job.length * per_token
+        yield Line("inputs of int8 layers", "activations", instant, size, "T x bytes of the distinct inputs of all blocks", _INT8)
 
 
 def _forward_and_loss(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> Iterator[Line]:
@@ -104,13 +108,14 @@ def _forward_and_loss(job: Job, w: Widths, kernel: Kernel, saved: list[list[Save
                 "16-bit copies of weights", "temporaries", instant, 2 * job.trained_params, "(P_t + P_copied) x 2", _AUTOCAST
             )
         if w.autocast and w.vectors == 4 and not (job.adapter is None and in_region):
-            yield Line("head in 16 bit", "temporaries", instant, 2 * a.embedding_params, "V D x 2", _HEAD)
+            yield Line("head in 16 bit", "temporaries", instant, 2 * a.embedding_params, "P_head x 2", _HEAD)
 
 
 def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> Iterator[Line]:
     a, checkpointed = job.architecture, job.gradient_checkpointing != "off"
     work = [block_backward(job, block, w, kernel, parts) for block, parts in zip(a.blocks, saved, strict=True)]
-    for instant, at, inputs in (("backward_start", -1, _blocks_in_graph(job)), ("backward_end", 0, 1)):
+    bottom = -1 if _blocks_in_graph(job) <= a.blocks[-1].num_blocks else 0
+    for instant, at, inputs in (("backward_start", -1, _blocks_in_graph(job)), ("backward_end", bottom, 1)):
         block, parts, inside = a.blocks[at], saved[at], work[at]
         if checkpointed:
             # The block's own input may be what its first norm keeps: one tensor, counted there.
@@ -138,11 +143,10 @@ def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> 
                 block.params - (block.mlp[-1].params if block.mlp else 0) + (0 if a.tie_word_embeddings else a.embedding_params)
             )
             size = trained_bytes(job, w) - w.weights * to_come
-            yield Line("gradients so far", "gradients", instant, size, f"(P_t - a block's - V D) x {w.weights}", _AUTOGRAD)
-        elif job.method == "full":
-            yield Line(
-                "gradient of the head", "gradients", instant, w.weights * a.embedding_params, f"V D x {w.weights}", _AUTOGRAD
-            )
+            yield Line("gradients so far", "gradients", instant, size, f"(P_t - what is still to come) x {w.weights}", _AUTOGRAD)
+        elif job.trains_head:
+            width = w.weights if job.adapter is None else w.vectors
+            yield Line("gradient of the head", "gradients", instant, width * a.embedding_params, f"P_head x {width}", _AUTOGRAD)
 
 
 def _optimizer(job: Job, w: Widths) -> Iterator[Line]:
@@ -168,23 +172,44 @@ def _optimizer(job: Job, w: Widths) -> Iterator[Line]:
 def _kept_logits(job: Job, w: Widths, instant: str) -> Iterator[Line]:
     """A loop that holds the model's output holds its logits through backward and step."""
     if job.keep_outputs and job.loss == "plain":
-        size = w.logits * job.micro_batch_size * job.sequence_length * job.architecture.vocab_size
+        size = w.logits * job.micro_batch_size * job.length * job.architecture.vocab_size
         yield Line("logits kept by the loop", "logits", instant, size, f"T V x {w.logits}", "transformers ModelOutput.logits")
 
 
-def _evaluation(job: Job, w: Widths) -> Iterator[Line]:
-    a, T = job.architecture, job.eval_micro_batch_size * job.sequence_length
-    b = w.logits
-    yield Line(
-        "evaluation logits",
-        "logits",
-        "evaluation",
-        T * a.vocab_size * (b + 4 + (4 if b < 4 else 0)),
-        f"T_eval V x ({b} + 4 + 4)",
-        _EVALUATE,
-    )
-    width = 2 * a.hidden_size * w.residual + 3 * a.intermediate_size * w.linear
-    yield Line("evaluation activations", "activations", "evaluation", T * width, "T_eval x (2 D + 3 F) x bytes", _EVALUATE)
+def _evaluation(job: Job, w: Widths, kernel: Kernel) -> Iterator[Line]:
+    """No gradients: one block's tensors at a time, then the whole batch's logits; the larger of the two."""
+    a, B = job.architecture, job.eval_micro_batch_size
+    T, b = B * job.length, w.logits
+    logits = T * a.vocab_size * (b + 4 + (4 if b < 4 else 0) + (b if a.final_logit_softcapping else 0))
+    widths = [
+        (block.mlp[-1].in_features if block.mlp else 0)
+        + (a.num_experts_per_tok * a.moe_intermediate_size if block.experts else 0)
+        for block in a.blocks
+    ]
+    block = T * (2 * a.hidden_size * w.residual + (3 if a.gated_mlp else 2) * max(widths) * w.linear)
+    if kernel.scores:
+        block = largest(block, B * a.num_attention_heads * job.length * job.length * (2 * w.attention + 4))
+    formula = f"max of T_eval V x ({b} + 4 + 4) and one block's tensors or scores"
+    yield Line("evaluation pass", "activations", "evaluation", largest(logits, block), formula, _EVALUATE)
+    if kernel.scores:
+        yield Line(
+            "attention mask",
+            "activations",
+            "evaluation",
+            B * job.length * job.length * w.vectors,
+            f"B_eval S S x {w.vectors}",
+            _MASK,
+        )
+
+
+def _merge(job: Job) -> Iterator[Line]:
+    """The weight that is being merged, in fp32, and its adapter's product; a fused parameter holds all experts."""
+    weights = job.architecture.largest_linear
+    if isinstance(job.adapter, LoRA) and not job.experts_as_linears:
+        for block in job.architecture.blocks:
+            adapted = job.adapter.expert_targets(block)
+            weights = max(weights, block.num_experts * sum(x.in_features * x.out_features for x in adapted[:2]))
+    yield Line("layer being merged", "temporaries", "save", 8 * weights, "largest weight x (4 + 4)", _MERGE)
 
 
 def _gradients(job: Job, w: Widths, instant: str) -> Line:
@@ -192,19 +217,18 @@ def _gradients(job: Job, w: Widths, instant: str) -> Line:
 
 
 def _input_bytes(job: Job, w: Widths) -> Any:
-    return w.residual * job.micro_batch_size * job.sequence_length * job.architecture.hidden_size
+    return w.residual * job.micro_batch_size * job.length * job.architecture.hidden_size
 
 
 def _tail_bytes(job: Job, w: Widths) -> Any:
     """The final norm's fp32 input, its product and the head's input where they are trained, the head's 16-bit input where cast."""
-    trained = job.method == "full" or "lm_head" in job.modules_to_save
-    per_feature = 4 + (w.normed if trained else 0) + (w.compute if trained or w.normed != w.logits else 0)
-    return job.micro_batch_size * job.sequence_length * job.architecture.hidden_size * per_feature
+    per_feature = 4 + (w.normed if job.trains_head else 0) + (w.compute if job.trains_head or w.normed != w.logits else 0)
+    return job.micro_batch_size * job.length * job.architecture.hidden_size * per_feature
 
 
 def _around_blocks(job: Job, w: Widths, kernel: Kernel, instant: str) -> Iterator[Line]:
     """What all blocks share: rotary tables and the attention mask."""
-    a, B, S = job.architecture, job.micro_batch_size, job.sequence_length
+    a, B, S = job.architecture, job.micro_batch_size, job.length
     if a.rotary:
         yield Line(
             "rotary tables",
@@ -214,6 +238,9 @@ def _around_blocks(job: Job, w: Widths, kernel: Kernel, instant: str) -> Iterato
             f"2 S A x {w.residual}",
             "transformers rotary_emb: cos and sin",
         )
+    if job.method == "prefix":
+        size = B * job.num_virtual_tokens * a.num_hidden_layers * 2 * a.key_value_size * w.attention
+        yield Line("virtual keys and values", "activations", instant, size, f"B v L 2 K A x {w.attention}", _PREFIX)
     if kernel.name == "eager":
         yield Line("attention mask", "activations", instant, B * S * S * w.vectors, f"B S S x {w.vectors}", _MASK)
     elif kernel.masked:

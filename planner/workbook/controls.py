@@ -162,6 +162,8 @@ class Controls(widgets.VBox):
         read |= set(ADAPTER_FIELDS[method]) & self.by_field.keys()
         if not experts:
             read.discard("experts_as_linears")
+        if method == "prefix":  # PEFT has it without checkpointing only
+            read.discard("gradient_checkpointing")
         found = {field: self.by_field[field].value for field in read}
         if "target_modules" in found:
             found["target_modules"] = (found["target_modules"],)
@@ -179,6 +181,8 @@ class Controls(widgets.VBox):
             hidden |= {"double_quant"}
         if method in ("full", "freeze", "prefix", "prompt", "p-tuning", "bottleneck"):
             hidden |= {"quantization"}
+        if method == "prefix":
+            hidden |= {"gradient_checkpointing"}
         if not experts:
             hidden |= {"experts_as_linears"}
         if not self.by_field["evaluation"].value:
