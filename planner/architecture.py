@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError,
 from planner.blocks import Block, Linear, Tensor
 from planner.errors import InvalidJob, first_problem
 
-__all__ = ["Architecture"]
+__all__ = ["Architecture", "Record"]
 
 # Larger than any model that exists by a factor of about a hundred: a field beyond it is a mistyped file.
 _MAX_WIDTH = 2**20
@@ -18,13 +18,23 @@ _MAX_POSITIONS = 2**27
 _MAX_PARAMS = 1e14
 
 
-class Architecture(BaseModel):
+class Record(BaseModel):
+    """A frozen record that says what is wrong with its values in one sentence (InvalidJob)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise first_problem(error) from error
+
+
+class Architecture(Record):
     """A decoder-only transformer as its config.json says, with the conventions of its family spelled out.
 
     Field names are those of config.json where it has one. `planner.families` makes it from a config.json.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str = Field(min_length=1, max_length=200)
     model_type: str = Field(min_length=1, max_length=64)
@@ -89,12 +99,6 @@ class Architecture(BaseModel):
 
     revision: str = ""  # commit of the Hub repository, where the config came from there
     source: str = ""
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise first_problem(error) from error
 
     @model_validator(mode="after")
     def _consistent(self) -> "Architecture":

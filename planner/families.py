@@ -152,7 +152,11 @@ def _starcoder2(c: Config) -> dict[str, Any]:
 
 
 def _stablelm(c: Config) -> dict[str, Any]:
-    return {**_LAYER_NORM, "qkv_bias": bool(c.get("use_qkv_bias", False)), "residual_dropout": c.get("hidden_dropout", 0.0)}
+    parallel = bool(c.get("use_parallel_residual", False))  # then attention and MLP share one norm
+    return {
+        **_LAYER_NORM, "qkv_bias": bool(c.get("use_qkv_bias", False)), "residual_dropout": c.get("hidden_dropout", 0.0),
+        "parallel_block": parallel, "norms_per_block": 1 if parallel else 2,
+    }  # fmt: skip
 
 
 def _gpt2(c: Config) -> dict[str, Any]:

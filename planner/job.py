@@ -3,12 +3,12 @@
 from functools import cached_property
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from planner.adapters import ALL_LINEAR, IA3, Adapter, BottleneckAdapter, LoRA, PrefixTuning, PromptTuning, PTuning, check_targets
-from planner.architecture import Architecture
+from planner.architecture import Architecture, Record
 from planner.blocks import Tensor
-from planner.errors import InvalidJob, first_problem
+from planner.errors import InvalidJob
 from planner.optimizers import OPTIMIZERS, Optimizer
 from planner.precision import PRECISIONS, Precision, Quantization
 
@@ -36,14 +36,12 @@ ADAPTER_FIELDS: dict[Method, tuple[str, ...]] = {
 }
 
 
-class Job(BaseModel):
+class Job(Record):
     """A fine-tuning job on one model. Sizes are per device; lengths in tokens.
 
     The defaults are those of `planner estimate MODEL`: QLoRA, nf4 with double quantisation, rank 16 on all linears.
     Raises InvalidJob, one sentence that names the field, where a value or a combination does not exist.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     architecture: Architecture
     method: Method = "qlora"
@@ -87,12 +85,6 @@ class Job(BaseModel):
     evaluation: bool = False  # an evaluation pass between steps
     eval_micro_batch_size: Annotated[PositiveInt, Field(le=65536)] = 8
     save: Literal["checkpoint", "merged"] = "checkpoint"  # merged: the adapter is added to 16-bit weights before saving
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise first_problem(error) from error
 
     @model_validator(mode="before")
     @classmethod
