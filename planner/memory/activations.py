@@ -46,17 +46,18 @@ class Saved(NamedTuple):
 def _norms(a: Architecture, w: Widths, T: Any, trained: bool) -> list[Saved]:
     D, n = a.hidden_size, a.norms_per_block
     if a.norm == "layernorm":
-        size = n * T * (max(w.normed, w.residual) * D + 8)
-        return [Saved("norm inputs", size, f"{n} norms x T (b D + 8)", _LAYER_NORM, size / 2)]
+        width = max(w.normed, w.residual)
+        size = n * T * (width * D + 8)
+        return [Saved("norm inputs", size, f"{n} T ({width} D + 8)", _LAYER_NORM, size / 2)]
     product = (4 if a.norm_product_fp32 else w.normed) if trained else 0
     size = n * T * ((4 + product) * D + 4)
-    saved = [Saved("norm inputs", size, f"{n} norms x T ({4 + product} D + 4)", _NORM, size / 2)]
+    saved = [Saved("norm inputs", size, f"{n} T ({4 + product} D + 4)", _NORM, size / 2)]
     if a.qk_norm != "none":
         width = a.query_size + a.key_value_size
-        saved.append(Saved("query and key norms", T * width * (4 + product), "T (H + K) A x (4 + trained product)", _NORM))
+        saved.append(Saved("query and key norms", T * width * (4 + product), f"T (H + K) A x {4 + product}", _NORM))
     if a.kv_lora_rank:
         width = a.kv_lora_rank + a.q_lora_rank
-        saved.append(Saved("latent norms", T * width * (4 + product), "T (q_rank + kv_rank) x (4 + trained product)", _NORM))
+        saved.append(Saved("latent norms", T * width * (4 + product), f"T x {width} x {4 + product}", _NORM))
     return saved
 
 
@@ -87,7 +88,7 @@ def _adapter(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
     a, adapter = job.architecture, job.adapter
     if isinstance(adapter, LoRA):
         targets, b = adapter.targets(block), w.compute if w.autocast else w.adapter
-        saved = [Saved("rank-r products", T * b * adapter.rank * len(targets), f"T b r x {len(targets)} targets", _LORA)]
+        saved = [Saved("rank-r products", T * b * adapter.rank * len(targets), f"T r x {b} x {len(targets)}", _LORA)]
         if adapter.dropout:
             width = sum(x.in_features for x in targets)
             saved.append(Saved("dropout masks", T * width, "T x sum of inputs", _DROPOUT))
@@ -102,7 +103,14 @@ def _adapter(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
         return [Saved("IA3: scaled values", T * size, "T b sum of scaled features", _IA3)]
     if isinstance(adapter, BottleneckAdapter):
         width = 2 * (a.hidden_size + 2 * adapter.bottleneck_size)
-        return [Saved("bottleneck inputs", T * w.compute * width, "2 x T b (D + 2 m)", "arXiv:1902.00751, sec. 2.1")]
+        return [
+            Saved(
+                "bottleneck inputs",
+                T * w.compute * width,
+                f"2 T ({w.compute} D + {2 * w.compute} m)",
+                "arXiv:1902.00751, sec. 2.1",
+            )
+        ]
     return []
 
 
@@ -114,19 +122,20 @@ def _attention(job: Job, w: Widths, kernel: Kernel, B: Any, S: Any) -> list[Save
     width = H * A + key_heads * (A + AV) + (H * a.qk_nope_head_dim if a.kv_lora_rank else 0)
     if len(a.qkv_names) == 1 and a.rotary:  # values are a view of the fused projection, which so stays whole
         width += a.query_size + a.key_value_size
-    saved.append(
-        Saved(
-            "queries, keys, values", T * c * width, "T b (H A + 2 K A), K = H where expanded", _EAGER if kernel.scores else _FLASH
-        )
-    )
+    saved.append(Saved("queries, keys, values", T * c * width, f"T x {width} x {c}", _EAGER if kernel.scores else _FLASH))
     if kernel.name == "eager":
         width = c if a.attention_sinks else 4 + (c if c < 4 else 0) + (c if a.attn_logit_softcapping else 0)
         saved.append(Saved("attention scores", B * H * S * S * width, f"B H S S x {width}", _EAGER))
     else:
-        saved.append(Saved("attention output", T * (c * H * AV + 4 * H), "T (b H A + 4 H)", _FLASH))
+        saved.append(Saved("attention output", T * (c * H * AV + 4 * H), f"T ({c * AV} H + 4 H)", _FLASH))
         if kernel.masked:
             saved.append(
-                Saved("attention mask", B * S * S * c, "B S S b", "ATen sdpa: each call makes its own 16-bit mask, and keeps it")
+                Saved(
+                    "attention mask",
+                    B * S * S * c,
+                    f"B S S x {c}",
+                    "ATen sdpa: each call makes its own 16-bit mask, and keeps it",
+                )
             )
     return saved
 
@@ -135,15 +144,11 @@ def _mlp(job: Job, w: Widths, T: Any, F: int) -> Saved:
     a = job.architecture
     if a.hidden_act in ("gelu_new", "gelu_fast"):
         width = 14 if w.autocast and w.linear < 4 else 4 * w.linear
-        return Saved("MLP: activation", T * width * F, f"T F x {width}", _GELU_NEW, T * width * F)
-    size = T * w.linear * F * (3 if a.gated_mlp else 1)
-    return Saved(
-        "MLP: gate, up and activation" if a.gated_mlp else "MLP: activation",
-        size,
-        "3 T F b" if a.gated_mlp else "T F b",
-        _ACT,
-        size,
-    )
+        return Saved("MLP: activation", T * width * F, f"T x {F} x {width}", _GELU_NEW, T * width * F)
+    tensors = 3 if a.gated_mlp else 1
+    size = T * w.linear * F * tensors
+    name = "MLP: gate, up and activation" if a.gated_mlp else "MLP: activation"
+    return Saved(name, size, f"T x {F} x {tensors} x {w.linear}", _ACT, size)
 
 
 def saved_by_block(job: Job, block: Block, w: Widths, kernel: Kernel) -> list[Saved]:
