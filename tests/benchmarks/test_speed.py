@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from planner.architecture import Architecture
-from planner.catalogues import load_gpus
+from planner.catalogues import load_catalogue, load_gpus
 from planner.hardware import Gpu
 from planner.job import Job
 from planner.memory import memory_breakdown
@@ -49,3 +49,7 @@ def test_import_planner(benchmark: Any) -> None:
         subprocess.run([sys.executable, "-c", "import planner"], check=True)
 
     benchmark.pedantic(once, rounds=5, warmup_rounds=1)
+
+
+def test_reading_the_models(benchmark: Any) -> None:
+    assert benchmark(load_catalogue.__wrapped__)
