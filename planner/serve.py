@@ -73,25 +73,21 @@ def serve_lab(*, port: int | None = None, open_browser: bool = True, ip: str = "
     if not os.access(folder, os.W_OK) or folder.parent == _PACKAGE:
         folder = _copy(folder, Path.cwd() / "planner-notebooks")
     from jupyterlab.labapp import LabApp
-    from traitlets.config import Config
 
-    config = Config(
-        {
-            "ServerApp": {
-                "ip": ip,
-                "port": port,
-                "port_retries": 0,
-                "open_browser": open_browser,
-                "root_dir": str(folder),
-                "default_url": "/lab/tree/workbook.ipynb",
-                "log_level": "WARN",
-                "allow_root": True,
-            },
-            # No request for news or newer versions.
-            "LabApp": {"news_url": None, "check_for_updates_class": "jupyterlab.NeverCheckForUpdate"},
-        }
-    )
-    LabApp.launch_instance(argv=[], config=config)
+    options = {
+        "ServerApp.ip": ip,
+        "ServerApp.port": port,
+        "ServerApp.port_retries": 0,
+        "ServerApp.open_browser": open_browser,
+        "ServerApp.root_dir": folder,
+        "ServerApp.allow_root": True,
+        "ServerApp.log_level": "WARN",
+        "LabApp.default_url": "/lab/tree/workbook.ipynb",
+        # No request for news or newer versions.
+        "LabApp.news_url": None,
+        "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
+    }
+    LabApp.launch_instance(argv=[f"--{name}={value}" for name, value in options.items()])
 
 
 def _need(module: str, what: str) -> None:

@@ -1,6 +1,8 @@
 """The workbook in Chromium, as a visitor and as an engineer meet it."""
 
 import re
+from collections.abc import Callable
+from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -72,3 +74,9 @@ def test_the_same_app_in_jupyterlab(offline: Page, lab_url: str) -> None:
     run_in_lab(offline, lab_url, "workbook.ipynb")
     expect(offline.locator(BARS).first).to_be_attached(timeout=60_000)
     expect(offline.locator(".planner-verdict .planner-pill")).to_contain_text("fits")
+
+
+def test_planner_lab_opens_on_the_workbook(start: Callable[..., str]) -> None:
+    url = start("-c", "from planner.serve import serve_lab; serve_lab(port={port}, open_browser=False)")
+    with urlopen(f"{url}/") as answer:  # the login page of a server that asks for its token, on the way to the notebook
+        assert "workbook.ipynb" in answer.url
