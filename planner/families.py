@@ -289,7 +289,6 @@ def architecture_from_config(config: Config, *, name: str = "", source: str = ""
                 raise InvalidJob(
                     "{name} is {given}; it must be at least {limit}", field=field, name=field, given=c[field], limit=1
                 )
-
     for field, plain in _UNCOUNTED.items():
         if c.get(field) not in (None, False, plain):
             template = "{name} is set, which the closed form does not count; the dry run may still serve, as it runs the model's own code"

@@ -10,7 +10,18 @@ from planner.hardware import Gpu
 from planner.job import Job
 from planner.memory import Assumptions, MemoryBreakdown, memory_breakdown
 
-__all__ = ["Note", "Plan", "Remedy", "cards_that_fit", "compared_methods", "largest_that_fits", "make_plan", "remedies", "sweep"]
+__all__ = [
+    "Note",
+    "Plan",
+    "Remedy",
+    "cards_that_fit",
+    "compared_methods",
+    "largest_that_fits",
+    "make_plan",
+    "missing_on_card",
+    "remedies",
+    "sweep",
+]
 
 
 @dataclass(frozen=True)
@@ -19,6 +30,31 @@ class Note:
 
     template: str
     values: dict[str, Any]
+
+
+def missing_on_card(job: Job, gpu: Gpu) -> list[tuple[str, Note]]:
+    """What `job` asks for that `gpu` lacks: in a word for a table, and as a note. What is not known is not said."""
+    card = {"gpu": gpu.label}
+    no_bf16 = Note("{gpu} has no bf16 tensor cores: bf16 runs there at a fraction of its speed, or not at all; choose fp16", card)
+    lacking = (
+        ("no bf16", no_bf16, job.precision.startswith("bf16") and gpu.supports_bf16 is False),
+        (
+            "no 4-bit kernels",
+            Note("{gpu} has no 4-bit kernels in bitsandbytes", card),
+            job.quantization in ("nf4", "fp4") and gpu.supports_4bit is False,
+        ),
+        (
+            "no int8 kernels",
+            Note("{gpu} has no int8 kernels in bitsandbytes", card),
+            job.quantization == "int8" and gpu.supports_int8 is False,
+        ),
+        (
+            "no FlashAttention-2",
+            Note("{gpu} has no FlashAttention-2 kernels: use sdpa", card),
+            job.attention == "flash" and gpu.supports_flash_attention is False,
+        ),
+    )
+    return [(word, note) for word, note, is_missing in lacking if is_missing]
 
 
 @dataclass(frozen=True)
@@ -50,20 +86,7 @@ class Plan:
     def notes(self) -> tuple[Note, ...]:
         """What of this job the card, or the libraries, do otherwise than asked."""
         job, gpu, a = self.job, self.gpu, self.job.architecture
-        found: list[Note] = []
-        if job.precision.startswith("bf16") and gpu.supports_bf16 is False:
-            found.append(
-                Note(
-                    "{gpu} has no bf16 tensor cores: bf16 runs there at a fraction of its speed, or not at all; choose fp16",
-                    {"gpu": gpu.label},
-                )
-            )
-        if job.quantization in ("nf4", "fp4") and gpu.supports_4bit is False:
-            found.append(Note("{gpu} has no 4-bit kernels in bitsandbytes", {"gpu": gpu.label}))
-        if job.quantization == "int8" and gpu.supports_int8 is False:
-            found.append(Note("{gpu} has no int8 kernels in bitsandbytes", {"gpu": gpu.label}))
-        if job.attention == "flash" and gpu.supports_flash_attention is False:
-            found.append(Note("{gpu} has no FlashAttention-2 kernels: use sdpa", {"gpu": gpu.label}))
+        found = [note for _, note in missing_on_card(job, gpu)]
         if job.attention_used != job.attention:
             found.append(
                 Note(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from planner.figures import COMPONENT_NAMES, INSTANT_NAMES
 from planner.memory import Line, MemoryBreakdown
-from planner.plan import Plan, Remedy
+from planner.plan import Plan, Remedy, missing_on_card
 from planner.sentences import OUTCOMES, method_name
 from planner.texts import translated
 from planner.units import format_count, format_gib
@@ -130,12 +130,7 @@ def cards_table(plans: Sequence[Plan], language: str = "en") -> Table:
 
 
 def _short_notes(plan: Plan, language: str) -> str:
-    gpu, job = plan.gpu, plan.job
-    lacking = (
-        ("no bf16", job.precision.startswith("bf16") and gpu.supports_bf16 is False),
-        ("no 4-bit kernels", job.quantization in ("nf4", "fp4") and gpu.supports_4bit is False),
-        ("no int8 kernels", job.quantization == "int8" and gpu.supports_int8 is False),
-        ("no FlashAttention-2", job.attention == "flash" and gpu.supports_flash_attention is False),
-        ("not NVIDIA: libraries differ", gpu.vendor != "NVIDIA"),
-    )
-    return ", ".join(translated(name, language) for name, lacks in lacking if lacks)
+    words = [translated(word, language) for word, _ in missing_on_card(plan.job, plan.gpu)]
+    if plan.gpu.vendor != "NVIDIA":
+        words.append(translated("not NVIDIA: libraries differ", language))
+    return ", ".join(words)

@@ -14,7 +14,7 @@ _CCE = "Wijmans et al. 2024, arXiv:2411.09009: logits stay in on-chip memory"
 
 
 class LossMemory(NamedTuple):
-    """Bytes at the three moments of the head, beyond the blocks; each with its formula."""
+    """Bytes of the head at the end of forward and at the start of backward, each with its formula."""
 
     forward: Any
     forward_formula: str

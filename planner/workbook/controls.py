@@ -89,10 +89,13 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 class Controls(widgets.VBox):
-    """The controls; their values are the only state. `on_change` is called after each change that a user makes."""
+    """The controls; their values are the only state. `on_change` is called after each change that a user makes.
+
+    They have no labels until `translate` gives them those of a language.
+    """
 
     def __init__(self, on_change: Callable[[], None], *, model: str, gpu: str) -> None:
-        self._on_change, self._quiet, self._language = on_change, False, "en"
+        self._on_change, self._quiet = on_change, False
         self.by_field: dict[str, widgets.Widget] = {}
         self.error, self.error_field = widgets.HTML(), ""  # one sentence, put below the control that it is about
         self.error.add_class("planner-error")
@@ -105,7 +108,6 @@ class Controls(widgets.VBox):
         for field, control in self.by_field.items():
             if field != "summary":
                 control.observe(self._changed, names="value")
-        self.translate("en")
 
     def _build(self, model: str, gpu: str) -> None:
         self._add(
@@ -215,7 +217,7 @@ class Controls(widgets.VBox):
 
     def translate(self, language: str) -> None:
         """Labels and choices in one language; values stay."""
-        self._language, self._quiet = language, True
+        self._quiet = True
         for (title, _), (_, heading) in zip(_GROUPS, self._titles, strict=True):
             heading.value = f"<h3>{escape(translated(title, language))}</h3>"
         for field, label in self._labels.items():
