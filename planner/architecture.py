@@ -97,6 +97,7 @@ class Architecture(Record):
     qk_rope_head_dim: int = Field(default=0, ge=0, le=_MAX_WIDTH)
     v_head_dim: int = Field(default=0, ge=0, le=_MAX_WIDTH)
 
+    config_json: str = Field(default="", repr=False)  # the configuration that it was made from, for the model's own class
     revision: str = ""  # commit of the Hub repository, where the config came from there
     source: str = ""
 

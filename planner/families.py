@@ -304,6 +304,7 @@ def architecture_from_config(config: Config, *, name: str = "", source: str = ""
         "tie_word_embeddings": bool(c.get("tie_word_embeddings", False)),
         "hidden_act": str(c.get("hidden_act") or "silu"),
         "torch_dtype": c["torch_dtype"] if c.get("torch_dtype") in ("bfloat16", "float16", "float32") else "bfloat16",
+        "config_json": json.dumps(dict(config), default=str),
         "source": source or "config.json",
         "revision": revision,
     }

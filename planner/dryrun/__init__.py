@@ -1,0 +1,128 @@
+"""The dry run: the real training step of a job on fake tensors, with no GPU and no weights.
+
+`dry_run(job)` needs torch, transformers, PEFT and bitsandbytes (the `pilot` extra), and imports them only when it is called.
+"""
+
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from typing import Any
+
+from planner.dryrun.allocator import AllocatorOptions, replay
+from planner.dryrun.depth import NotRepeatable, deepened, shallow_blocks
+from planner.dryrun.load import LOAD_BEHAVIOURS, with_load_phase
+from planner.dryrun.result import DryRun
+from planner.errors import InvalidJob, PlannerError
+from planner.hardware import Gpu
+from planner.job import Job
+from planner.memory.device import Assumptions
+
+__all__ = ["DryRun", "dry_run", "missing_packages"]
+
+# Versions whose insides the tracer knows: package -> first, first that is too new.
+_KNOWN = {"torch": ((2, 8), (2, 14)), "transformers": ((4, 56), (6,)), "peft": ((0, 17), (0, 23)), "bitsandbytes": ((0, 47), (0, 52))}
+_MOST_BLOCKS = 1000  # of a model that must be traced whole
+
+
+def missing_packages() -> list[str]:
+    """Packages that a dry run needs and that are not installed."""
+    return [name for name in _KNOWN if _version(name) is None]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _checked_versions() -> dict[str, str]:
+    versions = {}
+    for package, (first, too_new) in _KNOWN.items():
+        found = _version(package)
+        if found is None:
+            raise PlannerError("a dry run needs the package {package!r}: pip install 'finetune-planner[pilot]'", package=package)
+        number = tuple(int(part) for part in found.split("+")[0].split(".")[:2] if part.isdigit())
+        if not first <= number < too_new:
+            known = f"{'.'.join(map(str, first))} to below {'.'.join(map(str, too_new))}"
+            raise PlannerError(
+                "the dry run does not know {package} {found} (it knows {known}), and will not guess; install one of those",
+                package=package, found=found, known=known,
+            )  # fmt: skip
+        versions[package] = found
+    return versions
+
+
+def dry_run(
+    job: Job,
+    gpu: Gpu | None = None,
+    *,
+    full: bool = False,
+    without: Iterable[str] = (),
+    allocator: AllocatorOptions | None = None,
+    capacity_bytes: int | None = None,
+    attention: str | None = None,
+    assumptions: Assumptions | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> DryRun:
+    """Run two optimizer steps of `job` on fake tensors, and its allocations through the caching allocator of `gpu`.
+
+    A few blocks are traced and repeated to the model's depth; `full` traces all blocks and both steps. `without` switches off
+    rows of planner.dryrun.cuda.BEHAVIOURS or planner.dryrun.load.LOAD_BEHAVIOURS. `capacity_bytes` is what the allocator may
+    take; `attention` pins sdpa's kernel (`efficient`, `flash`). Raises InvalidJob or PlannerError, each one sentence.
+    """
+    versions = _checked_versions()
+    from planner.dryrun.cuda import BEHAVIOURS, Behaviours
+    from planner.dryrun.trace import trace_steps
+
+    off = frozenset(without)
+    if unknown := off - BEHAVIOURS.keys() - LOAD_BEHAVIOURS.keys():
+        known = ", ".join((*BEHAVIOURS, *LOAD_BEHAVIOURS))
+        raise InvalidJob("there is no CUDA behaviour {name!r} to switch off; there are {known}", name=min(unknown), known=known)
+    assumptions = assumptions or Assumptions()
+    capability = gpu.compute_capability if gpu else None
+    behaviours = Behaviours(
+        compute_capability=capability or (8, 0),
+        workspace_bytes=int(assumptions.workspace(capability).value / 2),
+        attention=attention or ("flash" if job.attention == "flash" else "sdpa"),
+        without=off,
+    )
+    kinds = block_kinds(job)
+    everything = list(range(len(kinds)))
+    kept = everything if full or job.method == "prefix" else shallow_blocks(kinds)  # a prefix is one table for all blocks
+    log = None
+    if len(kept) < len(everything):
+        shallow = trace_steps(job, kept, behaviours, progress=progress)
+        try:
+            log = deepened(shallow, kinds, kept)
+        except NotRepeatable:
+            kept = everything
+    if log is None:
+        if len(kept) > _MOST_BLOCKS:
+            raise InvalidJob(
+                "{model} has {count:,} blocks that cannot be repeated from a few; a dry run traces at most {limit:,}",
+                field="num_hidden_layers", model=job.architecture.name, count=len(kept), limit=_MOST_BLOCKS,
+            )  # fmt: skip
+        log = trace_steps(job, kept, behaviours, both_steps=full, progress=progress)
+    log = with_load_phase(log, job, off)
+    progress("replaying the allocator")
+    emptied = frozenset(position for position, name in log.marks if name == "empty cache")
+    replayed = replay(
+        log.events, log.sizes, options=allocator or AllocatorOptions(), capacity_bytes=capacity_bytes, empty_cache_at=emptied
+    )
+    return DryRun(job, log, replayed, assumptions.context(capability), tuple(kept), versions)
+
+
+def block_kinds(job: Job) -> list[str]:
+    """What sets the blocks of a model apart: attention (sliding, full), dense or mixture, trained or frozen."""
+    from planner.dryrun.model import transformers_config
+
+    a = job.architecture
+    config = transformers_config(a)
+    kinds = [""] * a.num_hidden_layers
+    for field in ("layer_types", "mlp_layer_types", "no_rope_layers"):
+        values: Any = getattr(config, field, None)
+        if isinstance(values, list) and len(values) == len(kinds):
+            kinds = [f"{kind} {value}" for kind, value in zip(kinds, values, strict=True)]
+    dense = getattr(config, "first_k_dense_replace", None) or 0
+    trained = a.num_hidden_layers - (job.trainable_layers if job.method == "freeze" else a.num_hidden_layers)
+    return [f"{kind}{' dense' if i < dense else ''}{' frozen' if i < trained else ''}" for i, kind in enumerate(kinds)]
