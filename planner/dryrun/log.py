@@ -49,6 +49,11 @@ class EventLog:
         """Bytes asked for, by allocation."""
         return [allocation.bytes for allocation in self.allocations]
 
+    @property
+    def emptied_at(self) -> frozenset[int]:
+        """Positions in `events` before which the run empties the allocator's cache."""
+        return frozenset(position for position, name in self.marks if name == "empty cache")
+
     def curve(self) -> list[int]:
         """Live bytes after each event, each storage rounded as the allocator rounds it."""
         rounded = [allocation.rounded_bytes for allocation in self.allocations]
