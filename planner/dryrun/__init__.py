@@ -7,19 +7,26 @@ from collections.abc import Callable, Iterable
 from importlib import metadata
 from typing import Any
 
-from planner.dryrun.allocator import AllocatorOptions, replay
+from planner.dryrun.allocator import replay
 from planner.dryrun.depth import NotRepeatable, deepened, shallow_blocks
+from planner.dryrun.distributed import Sharding, with_buckets
 from planner.dryrun.load import LOAD_BEHAVIOURS, with_load_phase
+from planner.dryrun.options import AllocatorOptions
 from planner.dryrun.result import DryRun
 from planner.errors import InvalidJob, PlannerError
 from planner.hardware import Gpu
 from planner.job import Job
 from planner.memory.device import Assumptions
 
-__all__ = ["DryRun", "dry_run", "missing_packages"]
+__all__ = ["DryRun", "Sharding", "dry_run", "missing_packages"]
 
 # Versions whose insides the tracer knows: package -> first, first that is too new.
-_KNOWN = {"torch": ((2, 8), (2, 14)), "transformers": ((4, 56), (6,)), "peft": ((0, 17), (0, 23)), "bitsandbytes": ((0, 47), (0, 52))}
+_KNOWN = {
+    "torch": ((2, 8), (2, 14)),
+    "transformers": ((4, 56), (6,)),
+    "peft": ((0, 17), (0, 23)),
+    "bitsandbytes": ((0, 47), (0, 52)),
+}
 _MOST_BLOCKS = 1000  # of a model that must be traced whole
 
 
@@ -56,6 +63,7 @@ def dry_run(
     job: Job,
     gpu: Gpu | None = None,
     *,
+    sharding: Sharding | None = None,
     full: bool = False,
     without: Iterable[str] = (),
     allocator: AllocatorOptions | None = None,
@@ -65,6 +73,8 @@ def dry_run(
     progress: Callable[[str], None] = lambda text: None,
 ) -> DryRun:
     """Run two optimizer steps of `job` on fake tensors, and its allocations through the caching allocator of `gpu`.
+
+    With `sharding` it is the run of one of several GPUs.
 
     A few blocks are traced and repeated to the model's depth; `full` traces all blocks and both steps. `without` switches off
     rows of planner.dryrun.cuda.BEHAVIOURS or planner.dryrun.load.LOAD_BEHAVIOURS. `capacity_bytes` is what the allocator may
@@ -91,7 +101,7 @@ def dry_run(
     kept = everything if full or job.method == "prefix" else shallow_blocks(kinds)  # a prefix is one table for all blocks
     log = None
     if len(kept) < len(everything):
-        shallow = trace_steps(job, kept, behaviours, progress=progress)
+        shallow = trace_steps(job, kept, behaviours, sharding=sharding, progress=progress)
         try:
             log = deepened(shallow, kinds, kept)
         except NotRepeatable:
@@ -102,13 +112,13 @@ def dry_run(
                 "{model} has {count:,} blocks that cannot be repeated from a few; a dry run traces at most {limit:,}",
                 field="num_hidden_layers", model=job.architecture.name, count=len(kept), limit=_MOST_BLOCKS,
             )  # fmt: skip
-        log = trace_steps(job, kept, behaviours, both_steps=full, progress=progress)
+        log = trace_steps(job, kept, behaviours, both_steps=full, sharding=sharding, progress=progress)
     log = with_load_phase(log, job, off)
+    if sharding is not None and sharding.kind == "ddp":
+        log = with_buckets(log)
     progress("replaying the allocator")
-    emptied = frozenset(position for position, name in log.marks if name == "empty cache")
-    replayed = replay(
-        log.events, log.sizes, options=allocator or AllocatorOptions(), capacity_bytes=capacity_bytes, empty_cache_at=emptied
-    )
+    options = allocator or AllocatorOptions()
+    replayed = replay(log.events, log.sizes, options=options, capacity_bytes=capacity_bytes, empty_cache_at=log.emptied_at)
     return DryRun(job, log, replayed, assumptions.context(capability), tuple(kept), versions)
 
 

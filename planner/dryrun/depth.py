@@ -172,23 +172,22 @@ def deepened(log: EventLog, kinds: Sequence[str], kept: Sequence[int]) -> EventL
         result.allocations.append(allocation)
         result.at.append(deep)
 
-    def death(shallow: int | None, deep: int | None, event: int) -> None:
+    def death(shallow: int | None, deep: int | None, event: int, final: int | None) -> None:
         sweep, block, turn = born[event]
         if block is None:
             targets: list[int | None] = [None]
-        elif deep is None or shallow is None:
+        elif deep is None or shallow is None or deep == final:  # after the sweep, or at its end: all that are left
             targets = list(deep_blocks[block])
         else:
             targets = [deep + block - shallow]
-        for target in targets:
-            number = numbers.pop((sweep, target, turn), None)
-            if number is not None:
-                result.events.append(~number)
-                result.at.append(deep)
-            elif block is not None:
-                raise NotRepeatable(f"block {target} has no allocation {turn} of sweep {sweep}")
+        found = [number for target in targets if (number := numbers.pop((sweep, target, turn), None)) is not None]
+        for number in found:
+            result.events.append(~number)
+            result.at.append(deep)
+        if not found and block is not None and deep_blocks[block]:
+            raise NotRepeatable(f"none of the blocks {targets} has allocation {turn} of sweep {sweep}")
 
-    def write(start: int, end: int, sweep: int, shallow: int | None, deep: int | None) -> None:
+    def write(start: int, end: int, sweep: int, shallow: int | None, deep: int | None, final: int | None = None) -> None:
         turn = 0
         for event in log.events[start:end]:
             if event >= 0 and log.allocations[event].category == "workspace":
@@ -198,7 +197,7 @@ def deepened(log: EventLog, kinds: Sequence[str], kept: Sequence[int]) -> EventL
                 birth(sweep, shallow, deep, turn, event)
                 turn += 1
             else:
-                death(shallow, deep, ~event)
+                death(shallow, deep, ~event, final)
 
     sweep = 0
     for name, start, end in log.windows():
@@ -213,9 +212,10 @@ def deepened(log: EventLog, kinds: Sequence[str], kept: Sequence[int]) -> EventL
                 continue
             ranges = {block: (first, after) for block, first, after in stretch.runs}
             ascending = stretch.runs[0][0] <= stretch.runs[-1][0]
-            for deep in range(len(kinds)) if ascending else range(len(kinds) - 1, -1, -1):
-                if (shallow := stand_ins[deep]) in ranges:
-                    write(*ranges[shallow], sweep, shallow, deep)
+            sequence = [deep for deep, shallow in enumerate(stand_ins) if shallow in ranges]
+            for deep in sequence if ascending else reversed(sequence):
+                final = sequence[-1 if ascending else 0]
+                write(*ranges[stand_ins[deep]], sweep, stand_ins[deep], deep, final)
     return result
 
 

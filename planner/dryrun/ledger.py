@@ -119,6 +119,7 @@ class Ledger(TorchDispatchMode):
 
     def allocation_of(self, tensor: torch.Tensor) -> Allocation | None:
         """The allocation behind a tensor."""
+        tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor holds nothing itself
         known = self._live.get(tensor.untyped_storage()._cdata)
         return None if known is None else self.log.allocations[known[0]]
 
@@ -156,6 +157,15 @@ class Ledger(TorchDispatchMode):
             index = self._live.pop(key)[0]
             self.log.allocations[index].bytes = 0
 
+    def resized(self, tensor: torch.Tensor, category: str, operator: str, module: str) -> None:
+        """Book that a storage got its bytes or lost them, which no operator shows."""
+        block = self._place()[1]
+        if tensor.untyped_storage().nbytes():
+            self.book(tensor, category, operator, module, block)
+            self.relabel(tensor, category, operator, module)
+        elif known := self._live.pop(tensor.untyped_storage()._cdata, None):
+            self._event(~known[0], block)
+
     def brief(self, items: Iterable[tuple[str, int]], category: str, module: str, block: int | None) -> None:
         """Book what lives only inside one operator: born and dead at once, after the operator's result."""
         first = len(self.log.allocations)
@@ -176,13 +186,15 @@ class Ledger(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE and isinstance(args[0], FakeTensor):  # two of three calls, each as dear as an operator
             return args[0].fake_device
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # a wrapper (DTensor): its local tensors come by themselves
         result = func(*args, **(kwargs or {}))
         name = func.__name__
         module, block = place = self._place()
         if self.phase == "forward":
-            self._nodes.setdefault(torch.autograd._get_sequence_nr() - 1, place)
+            self._nodes.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)
         elif self.stack:
-            self._recomputed[torch.autograd._get_sequence_nr() - 1] = place
+            self._recomputed[torch._C._autograd._get_sequence_nr() - 1] = place
         for outer, output in enumerate(result if isinstance(result, tuple | list) else (result,)):
             for inner, tensor in enumerate(output if isinstance(output, tuple | list) else (output,)):
                 if isinstance(tensor, FakeTensor) and tensor.device.type == "cpu":
@@ -196,12 +208,17 @@ class Ledger(TorchDispatchMode):
         return result
 
     def _block_of_parameter(self, args: Any, number: int) -> int | None:
-        """In the optimizer: the block of the tensor that an operator works on; foreach operators get a list of them."""
+        """In the optimizer: the block of the tensor that an operator works on; foreach operators get a list of them.
+
+        What is made without a tensor (torch.zeros) belongs to the parameter before it.
+        """
         first = args[0] if args else None
         if isinstance(first, tuple | list):
             first = first[number] if number < len(first) else None
-        found = self.allocation_of(first) if isinstance(first, torch.Tensor) else None
-        return None if found is None else found.block
+        if isinstance(first, torch.Tensor):
+            found = self.allocation_of(first)
+            self._block = None if found is None else found.block
+        return self._block
 
     def _category(self, name: str, args: Any, tensor: torch.Tensor) -> str:
         category = _CATEGORY.get("recompute" if self.stack else self.phase, "temporaries")

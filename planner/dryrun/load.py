@@ -64,7 +64,7 @@ def with_load_phase(log: EventLog, job: Job, without: frozenset[str] = frozenset
     upcast: list[tuple[int, int]] = []
     for number in base:
         allocation = log.allocations[number]
-        if allocation.dtype == "uint8" and allocation.category == "weights" or allocation.dtype == "int8":
+        if allocation.dtype == "int8" or (allocation.dtype == "uint8" and allocation.category == "weights"):
             per_byte = 2 * narrow if allocation.dtype == "uint8" else narrow
             whole = loader.make(per_byte * allocation.bytes, "weight before quantisation", allocation.block, like=number)
             loader.keep(number)
@@ -79,7 +79,9 @@ def with_load_phase(log: EventLog, job: Job, without: frozenset[str] = frozenset
     emptied = len(loader.events)
     cast = [number for number in adapters if not quantized and narrow < 4 and log.allocations[number].dtype == "float32"]
     narrow_copies = {
-        number: loader.make(log.allocations[number].bytes * narrow / 4, "adapter as made", log.allocations[number].block, like=number)
+        number: loader.make(
+            log.allocations[number].bytes * narrow / 4, "adapter as made", log.allocations[number].block, like=number
+        )
         for number in cast
     }
     for number in adapters:

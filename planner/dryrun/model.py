@@ -1,11 +1,11 @@
 """The real model of a job: transformers' class on the meta device, its adapters by PEFT, its 4-bit layers by bitsandbytes.
 
-Nothing here holds weights: parameters are made on `meta`, then `placed` puts a fake tensor in place of each.
+Nothing here holds weights: parameters are made on `meta`, then planner.dryrun.placement puts a fake tensor in place of each.
 """
 
 import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -13,14 +13,20 @@ from torch import nn
 
 from planner.adapters import ALL_LINEAR
 from planner.architecture import Architecture
+from planner.dryrun.cuda import replaced
 from planner.errors import InvalidJob
 from planner.job import Job
 
-__all__ = ["DTYPES", "block_list", "build_model", "place", "transformers_config"]
+__all__ = ["DTYPES", "block_list", "build_model", "transformers_config"]
 
-DTYPES = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16, "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+DTYPES = {
+    "bf16-mixed": torch.bfloat16,
+    "fp16-mixed": torch.float16,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp32": torch.float32,
+}
 _NOT_QUANTIZED = ("lm_head", "embed_out", "output_layer")  # transformers keeps the output head as it is
-_ADAPTER = re.compile(r"lora_|ia3_|prompt_encoder|bottleneck|modules_to_save\.")
 
 # What is no field of a configuration class.
 _NO_FIELD = ("architectures", "torch_dtype", "dtype", "transformers_version", "quantization_config", "auto_map", "text_config")
@@ -70,7 +76,12 @@ def _renamed(a: Architecture) -> dict[str, Any]:
     experts = {"num_experts_per_tok": a.num_experts_per_tok}
     match a.model_type:
         case "gpt2":
-            return {**values, "n_inner": a.intermediate_size, "n_positions": a.learned_positions, "activation_function": a.hidden_act}
+            return {
+                **values,
+                "n_inner": a.intermediate_size,
+                "n_positions": a.learned_positions,
+                "activation_function": a.hidden_act,
+            }
         case "opt":
             pre_norm = {"do_layer_norm_before": a.final_norm, "word_embed_proj_dim": a.embedding_size or a.hidden_size}
             return {**values, **pre_norm, "ffn_dim": a.intermediate_size, "max_position_embeddings": a.learned_positions - 2}
@@ -126,12 +137,13 @@ def block_list(model: nn.Module, count: int) -> tuple[str, nn.ModuleList]:
 
 def build_model(job: Job, config: Any, trained_blocks: list[bool]) -> nn.Module:
     """The model on `meta`, quantised, prepared, with its adapter, ready to train; raises InvalidJob where a library refuses."""
-    from transformers import AutoModelForCausalLM
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
     base = torch.float32 if job.precision == "fp32" or (job.adapter is None and job.numbers.autocast) else DTYPES[job.precision]
-    attention = "sdpa" if job.attention == "flash" and job.attention_used == "flash" else job.attention_used
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=base, attn_implementation=attention)
+    flash = job.attention_used == "flash"  # runs as sdpa with the kernel pinned: flash-attn itself needs a GPU
+    kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    with torch.device("meta"), replaced(kind, "_supports_sdpa", True) if flash else nullcontext():
+        model = AutoModelForCausalLM.from_config(config, dtype=base, attn_implementation="sdpa" if flash else job.attention_used)
     model.tie_weights()
     if job.quantization != "none":
         _quantize(model, job)
@@ -197,13 +209,16 @@ def _with_adapter(model: Any, job: Job, trained_blocks: list[bool]) -> Any:
     import peft
 
     save = list(job.modules_to_save) or None
-    common = {"task_type": "CAUSAL_LM"}
+    common: dict[str, Any] = {"task_type": "CAUSAL_LM"}
+    heads = (
+        {"num_attention_heads": job.architecture.num_attention_heads} if job.architecture.model_type == "mpt" else {}
+    )  # PEFT asks
     targets: Any = ALL_LINEAR if job.target_modules == (ALL_LINEAR,) else list(job.target_modules)
     configs: dict[str, Callable[[], Any]] = {
-        "prefix": lambda: peft.PrefixTuningConfig(num_virtual_tokens=job.num_virtual_tokens, **common),
-        "prompt": lambda: peft.PromptTuningConfig(num_virtual_tokens=job.num_virtual_tokens, **common),
+        "prefix": lambda: peft.PrefixTuningConfig(num_virtual_tokens=job.num_virtual_tokens, **heads, **common),
+        "prompt": lambda: peft.PromptTuningConfig(num_virtual_tokens=job.num_virtual_tokens, **heads, **common),
         "p-tuning": lambda: peft.PromptEncoderConfig(
-            num_virtual_tokens=job.num_virtual_tokens, encoder_hidden_size=job.architecture.hidden_size, **common
+            num_virtual_tokens=job.num_virtual_tokens, encoder_hidden_size=job.architecture.hidden_size, **heads, **common
         ),
         "ia3": lambda: peft.IA3Config(modules_to_save=save, **_ia3_targets(job), **common),
     }
@@ -255,87 +270,3 @@ def _with_bottlenecks(model: Any, job: Job, count: int) -> Any:
                 if name in names and not isinstance(parent, _Bottleneck):
                     setattr(parent, name, _Bottleneck(child, job.architecture.hidden_size, job.bottleneck_size, dtype))
     return model
-
-
-# ---- fake tensors in place of the parameters ---------------------------------------------------------------------------
-
-
-def place(model: nn.Module, job: Job) -> Iterator[tuple[str, torch.Tensor, str]]:
-    """Give every parameter and buffer a fake tensor, one by one: yields (name, tensor, component) for each that is new.
-
-    To be run under FakeTensorMode. 4-bit parameters cannot be made there, so theirs is a plain one with a QuantState of fake tensors.
-    """
-    known: dict[int, torch.Tensor] = {}
-    kept: list[Any] = []  # the old ones live until all are placed, else a number in `known` could come twice
-    for prefix, module in model.named_modules():
-        for name, old in list(module._parameters.items()):
-            if old is None:
-                continue
-            kept.append(old)
-            if id(old) in known:
-                module._parameters[name] = known[id(old)]  # type: ignore[assignment]
-                continue
-            full, kind = f"{prefix}.{name}", type(old).__name__
-            if kind == "Params4bit":
-                new = yield from _four_bit(module, job, full)
-            elif kind == "Int8Params":
-                new = yield from _eight_bit(module, full)
-            else:
-                new = nn.Parameter(torch.empty(old.shape, dtype=old.dtype, device="cpu"), requires_grad=old.requires_grad)
-                yield full, new, "adapters" if job.adapter is not None and _ADAPTER.search(full) else "weights"
-            known[id(old)] = module._parameters[name] = new
-        for holder in (module._buffers, vars(module)):  # some classes keep plain tensors (original_inv_freq)
-            for name, old in list(holder.items()):
-                if not isinstance(old, torch.Tensor) or isinstance(old, nn.Parameter) or old.device.type != "meta":
-                    continue
-                kept.append(old)
-                if id(old) not in known:
-                    known[id(old)] = torch.empty(old.shape, dtype=old.dtype, device="cpu")
-                    yield f"{prefix}.{name}", known[id(old)], "weights"
-                holder[name] = known[id(old)]
-
-
-def _four_bit(module: Any, job: Job, name: str) -> Iterator[tuple[str, torch.Tensor, str]]:
-    from bitsandbytes.functional import QuantState
-
-    rows, columns = module.out_features, module.in_features
-    scales = -(-rows * columns // 64)
-    packed = torch.empty(((rows * columns + 1) // 2, 1), dtype=torch.uint8, device="cpu")
-    yield name, packed, "weights"
-
-    def state(size: Any, dtype: torch.dtype) -> torch.Tensor:
-        return torch.empty(size, dtype=dtype, device="cpu")
-
-    second = offset = None
-    if job.double_quant:
-        absmax, offset = state(scales, torch.uint8), state((), torch.float32)
-        second = QuantState(
-            absmax=state(-(-scales // 256), torch.float32), code=state(256, torch.float32), blocksize=256, dtype=torch.float32
-        )
-    else:
-        absmax = state(scales, torch.float32)
-    parameter: Any = nn.Parameter(packed, requires_grad=False)
-    parameter.quant_state = QuantState(
-        absmax=absmax, shape=torch.Size((rows, columns)), code=state(16, torch.float32), blocksize=64, quant_type=job.quantization,
-        dtype=DTYPES[job.precision], offset=offset, state2=second,
-    )  # fmt: skip
-    parameter.bnb_quantized, parameter.blocksize = True, 64
-    parameter.quant_type, parameter.compress_statistics = job.quantization, job.double_quant
-    parts = [absmax, parameter.quant_state.code, offset, *((second.absmax, second.code) if second else ())]
-    for part in parts:
-        if part is not None:
-            yield name, part, "quantization_state"
-    return parameter
-
-
-def _eight_bit(module: Any, name: str) -> Iterator[tuple[str, torch.Tensor, str]]:
-    rows, columns = module.out_features, module.in_features
-    packed = torch.empty((rows, columns), dtype=torch.int8, device="cpu")
-    scales = torch.empty((rows,), dtype=torch.float32, device="cpu")
-    yield name, packed, "weights"
-    yield name, scales, "quantization_state"
-    parameter: Any = nn.Parameter(packed, requires_grad=False)
-    parameter.CB, parameter.SCB, parameter.has_fp16_weights = packed, scales, False
-    module.state.CB, module.state.SCB, module.state.has_fp16_weights = packed, scales, False
-    module.init_8bit_state = lambda: None
-    return parameter

@@ -12,7 +12,7 @@ from planner.job import Job
 from planner.memory.device import Peak
 from planner.memory.lines import COMPONENTS, Line
 
-__all__ = ["DryRun"]
+__all__ = ["DryRun", "module_kind"]
 
 # Where a dry run's device figure may lie, as ratios of `reserved`. Source: published T4 runs of the fitcheck archive, see data/README.md.
 RESERVED_BAND = (0.95, 1.05)
@@ -58,7 +58,8 @@ class DryRun:
     def fullest(self) -> dict[str, int]:
         """The event after which each instant holds most."""
         live = self.replay.allocated
-        return {name: max(range(start, min(end, len(live))), key=live.__getitem__) for name, (start, end) in self.windows.items() if start < len(live)}
+        reached = ((name, range(start, min(end, len(live)))) for name, (start, end) in self.windows.items())
+        return {name: max(window, key=live.__getitem__) for name, window in reached if window}
 
     @cached_property
     def allocated_at(self) -> dict[str, int]:
@@ -101,9 +102,16 @@ class DryRun:
         for number in self.log.alive_after(self.fullest[instant]):
             a = self.log.allocations[number]
             shape = " x ".join(map(str, a.shape))
-            groups[a.category, _kind(a.module), a.operator, f"{shape} {a.dtype}".strip(), a.phase].append(a.rounded_bytes)
+            groups[a.category, module_kind(a.module), a.operator, f"{shape} {a.dtype}".strip(), a.phase].append(a.rounded_bytes)
         lines = [
-            Line(f"{module}: {operator}" if module else operator, category, instant, sum(sizes), f"{len(sizes)} x [{shape}]", f"traced in {phase}")
+            Line(
+                name=f"{module}: {operator}" if module else operator,
+                component=category,
+                instant=instant,
+                bytes=sum(sizes),
+                formula=f"{len(sizes)} x [{shape}]",
+                source=f"traced in {phase}",
+            )
             for (category, module, operator, shape, phase), sizes in groups.items()
         ]
         return tuple(sorted(lines, key=lambda line: -line.bytes))
@@ -122,7 +130,7 @@ class DryRun:
         return {}
 
 
-def _kind(module: str) -> str:
+def module_kind(module: str) -> str:
     """`base_model.model.model.layers.7.mlp.up_proj` as `layers.*.mlp.up_proj`: the same for every block."""
     short = re.sub(r"^(base_model\.)?(model\.)*(transformer\.|gpt_neox\.|backbone\.)?", "", module)
     return re.sub(r"\.\d+(?=\.|$)", ".*", short)

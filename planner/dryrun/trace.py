@@ -13,9 +13,12 @@ from torch._subclasses import FakeTensorMode
 
 from planner.dryrun.cuda import Behaviours, replaced
 from planner.dryrun.depth import with_second_step
+from planner.dryrun.distributed import Sharding, booked, fake_mesh, fully_sharded
 from planner.dryrun.ledger import Ledger
 from planner.dryrun.log import EventLog
-from planner.dryrun.model import DTYPES, block_list, build_model, place, transformers_config
+from planner.dryrun.losses import put_loss
+from planner.dryrun.model import DTYPES, block_list, build_model, transformers_config
+from planner.dryrun.placement import place
 from planner.errors import InvalidJob
 from planner.job import Job
 
@@ -30,11 +33,13 @@ def trace_steps(
     behaviours: Behaviours,
     *,
     both_steps: bool = False,
+    sharding: Sharding | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> EventLog:
     """The event log of two optimizer steps of `job`, on a model that has only the blocks numbered `kept_blocks`.
 
-    Forward and backward of the second step are those of the first, and are run only where `both_steps` asks for it. Raises InvalidJob where the libraries refuse the job, or the model's forward depends on the values of its data.
+    Forward and backward of the second step are those of the first, and are run only where `both_steps` asks for it. Raises
+    InvalidJob where the libraries refuse the job, or the model's forward depends on the values of its data.
     """
     with _torch_as_it_was(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -42,10 +47,11 @@ def trace_steps(
         config = transformers_config(job.architecture, kinds=kept_blocks)
         total = job.architecture.num_hidden_layers
         trained = [job.method != "freeze" or block >= total - job.trainable_layers for block in kept_blocks]
-        with _libraries_unaware(job), behaviours.emulated():
+        with fake_mesh(sharding) as mesh, _libraries_unaware(job), behaviours.emulated():
             try:
                 model = build_model(job, config, trained)
-                return _run(model, job, len(kept_blocks), behaviours, both_steps, progress)
+                put_loss(model, job)
+                return _run(model, job, len(kept_blocks), behaviours, both_steps, progress, sharding, mesh)
             except InvalidJob:
                 raise
             except Exception as error:
@@ -67,14 +73,21 @@ def _as_a_sentence(error: Exception, job: Job) -> InvalidJob:
     )
 
 
-def _run(model: Any, job: Job, count: int, behaviours: Behaviours, both_steps: bool, progress: Callable[[str], None]) -> EventLog:
+def _run(
+    model: Any, job: Job, count: int, behaviours: Behaviours, both_steps: bool, progress: Callable[[str], None],
+    sharding: Any, mesh: Any,
+) -> EventLog:  # fmt: skip
     prefix, _blocks = block_list(model, count)
     blocks: dict[str, int | None] = {f"{prefix}.{number}": number for number in range(count)}
-    ancestors = {"", *(prefix[: position] for position, letter in enumerate(prefix) if letter == "."), prefix}
+    ancestors = {"", *(prefix[:position] for position, letter in enumerate(prefix) if letter == "."), prefix}
     ledger = Ledger(behaviours, blocks, ancestors)
-    with FakeTensorMode(allow_non_fake_inputs=True), ledger:
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with fake:
+        shards = None if mesh is None else fully_sharded(model, job, count, sharding, mesh)
+    with fake, ledger, nullcontext() if shards is None else booked(ledger):
         ledger.log.mark("load")
-        for name, tensor, component in place(model, job):
+        for name, tensor, component in shards or place(model, job):
+            ledger.book(tensor, component, "parameter")
             ledger.relabel(tensor, component, "parameter", name)
         ledger.log.at = [ledger.log.allocations[event].block for event in ledger.log.events]
         ledger.watch(model)
@@ -119,15 +132,19 @@ def _forward_and_backward(model: Any, batch: dict[str, Any], job: Job, ledger: L
 
     Source: transformers/trainer.py (training_step, compute_loss), accelerate/utils/operations.py (ConvertOutputsToFp32).
     """
-    dtype, autocast = DTYPES[job.precision], job.numbers.autocast
+    defer = getattr(model, "set_requires_gradient_sync", None)  # FSDP2 casts by itself, without autocast
+    dtype, autocast = DTYPES[job.precision], job.numbers.autocast and defer is None
     kept: list[Any] = []
-    for _ in range(min(job.gradient_accumulation_steps, 2)):  # the third is like the second: gradients are there
+    micro_batches = min(job.gradient_accumulation_steps, 2)  # the third is like the second: gradients are there
+    for micro_batch in range(micro_batches):
+        if defer is not None:  # accelerate/accelerator.py, no_sync
+            defer(micro_batch == micro_batches - 1)
         kept.clear()
         ledger.log.mark(f"{step} forward")
         with ledger.during("forward"):
             with torch.autocast("cpu", dtype=dtype) if autocast else nullcontext():
                 output = model(**batch)
-            if autocast and output.logits is not None and output.logits.dtype == dtype:
+            if autocast and job.loss == "plain" and output.logits.dtype == dtype:
                 output["logits"] = output.logits.float()
             loss = output.loss
             if job.keep_outputs:
@@ -239,6 +256,16 @@ def _libraries_unaware(job: Job) -> Iterator[None]:
 
         replace(masking_utils, "fast_all", lambda *_args, **_kwargs: False)  # a padding mask does mask something
         replace(masking_utils, "find_packed_sequence_indices", lambda *_args, **_kwargs: None)
+        replace(transformers.PreTrainedModel, "warn_if_padding_and_no_attention_mask", lambda *_args, **_kwargs: None)
+        for name in (
+            "nn.modules",
+            "autograd._functions",
+            "backends.cpu.ops",
+        ):  # a line for each int8 layer, one for want of CPU kernels
+            stack.enter_context(replaced(logging.getLogger(f"bitsandbytes.{name}"), "disabled", True))
+        import bitsandbytes.functional
+
+        replace(bitsandbytes.functional, "create_dynamic_map", lambda *_args, **_kwargs: torch.empty(256))  # made by value
         if job.quantization != "none":
             _peft_on_quantized(replace, DTYPES[job.precision])
         yield
