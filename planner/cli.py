@@ -3,15 +3,15 @@
 import io
 import json
 import sys
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import click
 
 from planner.catalogues import find_gpu, load_gpus
-from planner.errors import InvalidJob, PlannerError
+from planner.dryrun_command import dryrun
+from planner.errors import PlannerError
 from planner.figures import COMPONENT_NAMES
-from planner.hub import load_model
-from planner.job import Job
+from planner.job_options import BAD_INPUT, DEFAULT_GPU, DOES_NOT_FIT, FITS, bad_input, job_of, job_options
 from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan, remedies
 from planner.sentences import model_summary, note_texts, remedy_text, verdict_text
 from planner.tables import lines_text, methods_table
@@ -19,54 +19,6 @@ from planner.texts import LANGUAGES, translated
 from planner.units import format_gib
 
 __all__ = ["main"]
-
-FITS, DOES_NOT_FIT, BAD_INPUT = 0, 1, 2
-DEFAULT_GPU = "rtx-4090-24"
-
-_HELP = {
-    "method": "what is trained; freeze trains the last blocks only",
-    "quantization": "format of the frozen base (qlora means nf4)",
-    "double_quant": "quantise the quantisation scales too",
-    "kbit_preparation": "PEFT's prepare_model_for_kbit_training: fp32 embeddings, head and norms",
-    "precision": "mixed: fp32 trained parameters under autocast",
-    "sequence_length": "tokens per row",
-    "micro_batch_size": "rows per step and GPU",
-    "gradient_checkpointing": "recompute blocks in backward",
-    "loss": "plain, or one that never holds all logits",
-    "keep_outputs": "the loop holds the model's output until after backward",
-    "packing": "rows are full; else padded, with a mask",
-    "target_modules": "linear layers with LoRA, separated by commas, or all-linear",
-    "modules_to_save": "embed_tokens and lm_head to train as well, separated by commas",
-    "autocast_adapter_dtype": "keep adapters of a 16-bit base in fp32, as PEFT does",
-    "experts_as_linears": "mixtures of experts as transformers 4 had them",
-    "trainable_layers": "blocks that layer freezing trains",
-    "evaluation": "also plan an evaluation pass",
-    "save": "what is saved: a checkpoint, or the merged model",
-}
-
-
-def _option(name: str) -> Any:
-    """One command-line option for one field of the job."""
-    field = Job.model_fields[name]
-    flag, kind, shown = f"--{name.replace('_', '-')}", field.annotation, field.default
-    text = _HELP.get(name, "")
-    if kind is bool:
-        return click.option(
-            f"{flag}/--no-{flag[2:]}", name, default=None, help=f"{text}  [default: {'on' if shown else 'off'}]".strip()
-        )
-    if get_origin(kind) is tuple:
-        return click.option(flag, name, default=None, metavar="NAMES", help=f"{text}  [default: {','.join(shown) or 'none'}]")
-    if get_origin(kind) is Literal:
-        choice = click.Choice([str(value) for value in get_args(kind)])
-        return click.option(flag, name, default=None, type=choice, help=f"{text}  [default: {shown}]".strip())
-    number = float if kind is float else int
-    return click.option(flag, name, default=None, type=number, help=f"{text}  [default: {shown}]".strip())
-
-
-def _job_options(command: Any) -> Any:
-    for name in reversed([name for name in Job.model_fields if name != "architecture"]):
-        command = _option(name)(command)
-    return command
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -105,10 +57,8 @@ def lab(port: int | None, no_browser: bool) -> None:
 
 
 @planner.command()
-@click.argument("model")
-@_job_options
+@job_options
 @click.option("--gpu", default=DEFAULT_GPU, show_default=True, help="card to fit on, by id or name")
-@click.option("--revision", default=None, help="branch, tag or commit of a model on the Hub")
 @click.option("--explain", is_flag=True, help="every line with its formula, numbers and source")
 @click.option("--json", "as_json", is_flag=True, help="one JSON document on standard output")
 @click.option("--language", type=click.Choice(LANGUAGES), default="en", help="language of the answer")
@@ -125,21 +75,13 @@ def estimate(
 
     MODEL is a catalogue name, a path to a config.json or its folder, or an id on the Hugging Face Hub.
     """
-    try:
-        given = {name: value for name, value in options.items() if value is not None}
-        for name in ("target_modules", "modules_to_save"):
-            if name in given:
-                given[name] = tuple(part.strip() for part in given[name].split(",") if part.strip())
-        plan = make_plan(Job(architecture=load_model(model, revision=revision), **given), find_gpu(gpu))
-    except PlannerError as error:
-        click.echo(f"planner: {_flagged(error)}{error.text(language)}", err=True)
-        sys.exit(BAD_INPUT)
+    with bad_input(language):
+        plan = make_plan(job_of(model, revision, options), find_gpu(gpu))
     click.echo(json.dumps(_document(plan), indent=2, allow_nan=False) if as_json else _report(plan, explain, language))
     sys.exit(FITS if plan.fits else DOES_NOT_FIT)
 
 
-def _flagged(error: PlannerError) -> str:
-    return f"--{error.field.replace('_', '-')}: " if isinstance(error, InvalidJob) and error.field in Job.model_fields else ""
+planner.add_command(dryrun)
 
 
 def _document(plan: Plan) -> dict[str, Any]:

@@ -13,10 +13,13 @@ from planner.sentences import method_name, verdict_text
 from planner.texts import translated
 from planner.units import GiB, format_gib
 
-__all__ = ["COMPONENT_NAMES", "INSTANT_NAMES", "Figure", "memory_against", "memory_by_instant", "memory_by_method"]
+__all__ = [
+    "COMPONENT_NAMES", "INSTANT_NAMES", "PARTS", "Figure", "base_layout", "card_limit", "in_gib", "memory_against", "memory_by_instant",
+    "memory_by_method",
+]  # fmt: skip
 
 # Parts of a bar: name, the components in it, colour. Bottom first.
-_PARTS = (
+PARTS = (
     ("weights", ("weights", "quantization_state"), "weights"),
     ("adapters", ("adapters",), "adapters"),
     ("gradients", ("gradients",), "gradients"),
@@ -62,13 +65,14 @@ def _without_colours(value: Any) -> Any:
     return [_without_colours(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _gib(value: Any) -> Any:
+def in_gib(value: Any) -> Any:
+    """Bytes as GiB, short enough for JSON."""
     return [round(float(size) / GiB, 4) for size in value]
 
 
 def _stack(rows: Sequence[tuple[str, dict[str, float]]], language: str) -> list[dict[str, Any]]:
     """One bar per row, one trace per part that any bar has; hovering says the part in GiB."""
-    names = [(translated(name, language), parts, colour) for name, parts, colour in _PARTS]
+    names = [(translated(name, language), parts, colour) for name, parts, colour in PARTS]
     names.append((translated(RUNTIME, language), (RUNTIME,), "runtime"))
     traces = []
     for name, parts, colour in names:
@@ -77,7 +81,7 @@ def _stack(rows: Sequence[tuple[str, dict[str, float]]], language: str) -> list[
             texts = [format_gib(size, language=language) for size in sizes]
             traces.append(
                 {
-                    "type": "bar", "name": name, "x": [label for label, _ in rows], "y": _gib(sizes), "customdata": texts,
+                    "type": "bar", "name": name, "x": [label for label, _ in rows], "y": in_gib(sizes), "customdata": texts,
                     "hovertemplate": "%{x}<br>" + name + ": %{customdata}<extra></extra>",
                     "marker": {"color": f"var(--planner-{colour})", "line": {"color": "var(--planner-surface)", "width": 1}},
                 }
@@ -85,7 +89,7 @@ def _stack(rows: Sequence[tuple[str, dict[str, float]]], language: str) -> list[
     return traces
 
 
-def _limit(gpu: Gpu, language: str, *, dash: str = "dash") -> tuple[dict[str, Any], dict[str, Any]]:
+def card_limit(gpu: Gpu, language: str, *, dash: str = "dash") -> tuple[dict[str, Any], dict[str, Any]]:
     """The card's usable memory as a line across the chart, and its label."""
     level = gpu.usable_memory_bytes / GiB
     line = {
@@ -99,7 +103,8 @@ def _limit(gpu: Gpu, language: str, *, dash: str = "dash") -> tuple[dict[str, An
     return line, label
 
 
-def _layout(language: str, top: float, **more: Any) -> dict[str, Any]:
+def base_layout(language: str, top: float, **more: Any) -> dict[str, Any]:
+    """What all charts of memory share: GiB from 0 to `top`, and the language's separators."""
     separators = ",." if language == "tr" else ".,"
     axis = {"title": {"text": "GiB", "font": {"size": 13}}, "range": [0, top], "rangemode": "tozero"}
     return {
@@ -126,7 +131,7 @@ def memory_by_method(plans: Sequence[Plan], language: str = "en", *, labels: Seq
     gpu = plans[0].gpu
     names = labels or [method_name(plan.job, language) for plan in plans]
     rows = [(name, _device_parts(plan.memory)) for name, plan in zip(names, plans, strict=True)]
-    line, label = _limit(gpu, language)
+    line, label = card_limit(gpu, language)
     # Bars far above the card are cut, and say so: else the others could not be read.
     largest, cut = max(plan.memory.peak.device for plan in plans), 2.2 * gpu.usable_memory_bytes
     top = 1.12 * max(gpu.usable_memory_bytes, min(largest, cut))
@@ -138,7 +143,10 @@ def memory_by_method(plans: Sequence[Plan], language: str = "en", *, labels: Seq
         }
         for (name, _), plan in zip(rows, plans, strict=True)
     ]  # fmt: skip
-    spec = {"data": _stack(rows, language), "layout": _layout(language, top / GiB, shapes=[line], annotations=[*totals, label])}
+    spec = {
+        "data": _stack(rows, language),
+        "layout": base_layout(language, top / GiB, shapes=[line], annotations=[*totals, label]),
+    }
     alt = " ".join(f"{name}: {verdict_text(plan, language)}" for (name, _), plan in zip(rows, plans, strict=True))
     return Figure(spec, alt)
 
@@ -149,13 +157,13 @@ def memory_by_instant(plan: Plan, language: str = "en") -> Figure:
     instants = [instant for instant in INSTANTS if instant in memory.allocated_at]
     rows = [(translated(INSTANT_NAMES[instant], language), memory.components_at(instant)) for instant in instants]
     peak = translated(INSTANT_NAMES[memory.peak.instant], language)
-    line, label = _limit(plan.gpu, language)
+    line, label = card_limit(plan.gpu, language)
     mark = {
         "x": peak, "y": memory.peak.allocated / GiB, "yanchor": "bottom", "showarrow": False, "font": {"color": "var(--planner-ink)"},
         "text": f"<b>{translated('peak', language)} {format_gib(memory.peak.allocated, language=language)}</b>",
     }  # fmt: skip
     top = 1.15 * max(memory.peak.allocated, min(plan.gpu.usable_memory_bytes, 1.6 * memory.peak.allocated)) / GiB
-    layout = _layout(language, top, shapes=[line], annotations=[mark, label], bargap=0.3, xaxis={"automargin": True})
+    layout = base_layout(language, top, shapes=[line], annotations=[mark, label], bargap=0.3, xaxis={"automargin": True})
     alt = translated("Memory is fullest at: {instant}, with {size} allocated.", language).format(
         instant=peak, size=format_gib(memory.peak.allocated, language=language)
     )
@@ -182,10 +190,10 @@ def memory_against(
         "line": {"width": 0, "color": colour},
     }
     data = [
-        {**band, "y": _gib(memory.peak.low)},
-        {**band, "y": _gib(memory.peak.high), "fill": "tonexty", "fillcolor": "var(--planner-band)"},
+        {**band, "y": in_gib(memory.peak.low)},
+        {**band, "y": in_gib(memory.peak.high), "fill": "tonexty", "fillcolor": "var(--planner-band)"},
         {
-            "type": "scatter", "mode": "lines+markers", "x": x, "y": _gib(memory.peak.device), "customdata": texts, "showlegend": False,
+            "type": "scatter", "mode": "lines+markers", "x": x, "y": in_gib(memory.peak.device), "customdata": texts, "showlegend": False,
             "hovertemplate": f"{name} %{{x}}: %{{customdata}}<extra></extra>", "line": {"color": colour, "width": 2},
             "marker": {"color": colour, "size": [11 if value == chosen else 5 for value in x]},
         },
@@ -197,8 +205,8 @@ def memory_against(
         level = gpu.usable_memory_bytes / GiB
         if level <= top and all(abs(level - other.usable_memory_bytes / GiB) > 0.08 * top for other in shown):
             shown.append(gpu)
-    limits = [_limit(gpu, language, dash=_DASHES[i % len(_DASHES)]) for i, gpu in enumerate(shown)]
-    layout = _layout(
+    limits = [card_limit(gpu, language, dash=_DASHES[i % len(_DASHES)]) for i, gpu in enumerate(shown)]
+    layout = base_layout(
         language, top, shapes=[line for line, _ in limits], annotations=[{**label, "x": 0.01, "xanchor": "left"} for _, label in limits],
         xaxis={"title": {"text": name, "font": {"size": 13}}, "type": "log", "tickvals": x, "ticktext": [str(value) for value in x]},
     )  # fmt: skip

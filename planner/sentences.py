@@ -3,7 +3,9 @@
 from functools import partial
 
 from planner.architecture import Architecture
+from planner.hardware import Gpu
 from planner.job import Job
+from planner.memory import Peak
 from planner.plan import Plan, Remedy
 from planner.texts import translated
 from planner.units import format_count, format_gib
@@ -15,6 +17,7 @@ __all__ = [
     "method_name",
     "model_summary",
     "note_texts",
+    "peak_verdict",
     "remedy_text",
     "verdict_text",
     "what_would_help",
@@ -49,11 +52,16 @@ def method_name(job: Job, language: str) -> str:
 
 def verdict_text(plan: Plan, language: str) -> str:
     """One sentence: fits with how much to spare, tight, or by how much it does not fit."""
+    return peak_verdict(plan.verdict, plan.memory.peak, plan.gpu, language)
+
+
+def peak_verdict(verdict: str, peak: Peak, gpu: Gpu, language: str) -> str:
+    """The sentence of a verdict about any peak, of a closed form or of a dry run."""
     gib = partial(format_gib, language=language)
-    peak, usable = plan.memory.peak, plan.gpu.usable_memory_bytes
-    return translated(VERDICTS[plan.verdict], language).format(
-        gpu=plan.gpu.label, spare=gib(plan.headroom_bytes), missing=gib(-plan.headroom_bytes), device=gib(peak.device),
-        usable=gib(usable), high=gib(peak.high),
+    usable = gpu.usable_memory_bytes
+    return translated(VERDICTS[verdict], language).format(
+        gpu=gpu.label, spare=gib(usable - peak.device), missing=gib(peak.device - usable), device=gib(peak.device), usable=gib(usable),
+        high=gib(peak.high),
     )  # fmt: skip
 
 

@@ -29,6 +29,12 @@ class Table(NamedTuple):
 
         return pd.DataFrame(self.rows, columns=list(self.columns))
 
+    def text(self) -> str:
+        """The same for a terminal: names to the left, figures to the right."""
+        widths = [max(map(len, column)) for column in zip(self.columns, *self.rows, strict=True)]
+        lines = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in (self.columns, *self.rows)]
+        return "\n".join("  ".join(line) for line in lines)
+
 
 def _titles(language: str, *titles: str) -> tuple[str, ...]:
     return tuple(translated(title, language) for title in titles)

@@ -394,4 +394,100 @@ _HUB = {
     "{path!r} is not a file; give a model's config.json or its folder": "{path!r} bir dosya değil; bir modelin config.json dosyasını ya da klasörünü verin",
 }
 
-TURKISH: dict[str, str] = {**_CONTROLS, **_METHODS, **_PAGE, **_REMEDIES, **_NOTES, **_PARTS, **_ERRORS, **_HUB}
+_DRY_RUN = {
+    "Dry run": "Kuru çalıştırma",
+    "Cancel": "İptal",
+    "cancelled": "iptal edildi",
+    "The job's real training step on tensors without data: no GPU and no weights, about half a minute.": (
+        "İşin gerçek eğitim adımı, verisi olmayan tensörlerle yürütülür: GPU da ağırlık da gerekmez, yaklaşık yarım dakika sürer."
+    ),
+    "A dry run needs packages that are missing here ({packages}): pip install 'finetune-planner[pilot]'": (
+        "Kuru çalıştırma için burada eksik olan paketler gerekir ({packages}): pip install 'finetune-planner[pilot]'"
+    ),
+    "loading PyTorch and its libraries": "PyTorch ve kütüphaneleri yükleniyor",
+    "building the model": "model kuruluyor",
+    "step 1": "adım 1",
+    "step 2": "adım 2",
+    "step 1: forward and backward": "adım 1: forward ve backward",
+    "step 2: forward and backward": "adım 2: forward ve backward",
+    "step 1: optimizer": "adım 1: optimizer",
+    "step 2: optimizer": "adım 2: optimizer",
+    "replaying the allocator": "bellek ayırıcı yeniden oynatılıyor",
+    "The settings have changed since; this is the dry run of {model}, {method}, {batch} x {length} tokens, on {gpu}.": (
+        "Ayarlar sonradan değişti; bu, {model}, {method}, {batch} x {length} token, {gpu} için yapılan kuru çalıştırmadır."
+    ),
+    "Runs out of memory on {gpu} ({moment}): {asker} asks for {requested} with {allocated} allocated, {cached} cached, {free} free.": (
+        "{gpu} kartında bellek biter ({moment}): {allocated} ayrılmış, {cached} önbellekte, {free} boşken {asker} {requested} ister."
+    ),
+    "Tight on {gpu}: the step runs through only as the allocator gives back what it cached; else it takes {device}.": (
+        "{gpu} kartında sınırda: adım yalnız bellek ayırıcı önbelleğini geri verdiği için tamamlanır; yoksa {device} gerekirdi."
+    ),
+    "Fullest at: {instant}, with {size} allocated; the closed form has {closed} ({difference}).": (
+        "En dolu an: {instant}, {size} ayrılmış; kapalı form {closed} diyor ({difference})."
+    ),
+    " The closed form's is at: {instant}, which a dry run does not pass through.": (
+        " Kapalı formun en dolu anı: {instant}; kuru çalıştırma bu andan geçmez."
+    ),
+    "Run with {versions}: {blocks} of {layers} blocks in {seconds} s.": "{versions} ile çalıştırıldı: {layers} bloktan {blocks} tanesi, {seconds} sn.",
+    " It took {size} of this machine's own memory.": " Bu makinenin kendi belleğinden {size} kullandı.",
+    "The largest things alive at the peak:": "Tepe anında bellekte duran en büyük parçalar:",
+    "Closed form and dry run, instant by instant": "Kapalı form ve kuru çalıştırma, an an",
+    "What is alive at the dry run's peak": "Kuru çalıştırmanın tepe anında bellekte duranlar",
+    "Instant": "An",
+    "Closed form": "Kapalı form",
+    "Difference": "Fark",
+    "peak, allocated": "tepe, ayrılan (allocated)",
+    "peak, reserved": "tepe, tutulan (reserved)",
+    "peak, on the card": "tepe, kartta",
+    "allocated": "ayrılan (allocated)",
+    "reserved": "tutulan (reserved)",
+    "allocations and releases, in their order": "ayırma ve bırakmalar, sırasıyla",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "a dry run needs the package {package!r}: pip install 'finetune-planner[pilot]'": (
+        "kuru çalıştırma {package!r} paketini ister: pip install 'finetune-planner[pilot]'"
+    ),
+    "the dry run does not know {package} {found} (it knows {known}), and will not guess; install one of those": (
+        "kuru çalıştırma {package} {found} sürümünü tanımıyor (tanıdığı: {known}) ve tahmin etmez; o sürümlerden birini kurun"
+    ),
+    "there is no CUDA behaviour {name!r} to switch off; there are {known}": "kapatılacak {name!r} adlı bir CUDA davranışı yok; olanlar: {known}",
+    "{model} has {count:,} blocks that cannot be repeated from a few; a dry run traces at most {limit:,}": (
+        "{model} modelinin {count:,} bloğu birkaçından çoğaltılamıyor; kuru çalıştırma en çok {limit:,} blok izler"
+    ),
+    "the blocks of {model} were not found, so it cannot be run dry": "{model} modelinin blokları bulunamadı, bu yüzden kuru çalıştırılamaz",
+    "transformers {version} has no model_type {given!r}, so it cannot be run dry; the closed form may still know it": (
+        "transformers {version} içinde {given!r} model_type'ı yok, bu yüzden kuru çalıştırılamaz; kapalı form yine de tanıyabilir"
+    ),
+    "transformers {version} refuses this configuration of {given} ({problem})": "transformers {version} bu {given} yapılandırmasını kabul etmiyor ({problem})",
+    "PEFT {version} refuses {method} on {model} ({problem})": "PEFT {version}, {model} üzerinde {method} yöntemini kabul etmiyor ({problem})",
+    "the forward of {name} depends on the values of its data ({problem}), which a dry run does not have; use the closed form": (
+        "{name} modelinin forward'ı verinin değerlerine bağlı ({problem}); kuru çalıştırmada veri yoktur; kapalı formu kullanın"
+    ),
+    "the dry run of {name} failed in its libraries ({problem}); use the closed form": (
+        "{name} için kuru çalıştırma kütüphanelerin içinde başarısız oldu ({problem}); kapalı formu kullanın"
+    ),
+    "the dry run failed ({problem})": "kuru çalıştırma başarısız oldu ({problem})",
+    "the dry run took more than {seconds} seconds and was stopped": "kuru çalıştırma {seconds} saniyeden uzun sürdü ve durduruldu",
+    "the dry run's process cannot be started ({problem})": "kuru çalıştırmanın süreci başlatılamıyor ({problem})",
+    "the dry run's process ended without an answer (exit status {status})": "kuru çalıştırmanın süreci yanıt vermeden bitti (çıkış kodu {status})",
+    "the dry run's process gave an answer that cannot be read": "kuru çalıştırmanın süreci okunamayan bir yanıt verdi",
+    "the allocator option {name!r} is unknown here; the known ones are {known}": "{name!r} bellek ayırıcı seçeneği burada bilinmiyor; bilinenler: {known}",
+    "{path!r} cannot be written ({problem})": "{path!r} yazılamıyor ({problem})",
+    "this process has a torch.distributed group; start the dry run of several GPUs in another process": (
+        "bu süreçte bir torch.distributed grubu var; çoklu GPU kuru çalıştırmasını başka bir süreçte başlatın"
+    ),
+    "bitsandbytes' int8 layers lose their row scales under FSDP2; use a 4-bit base, or DDP": (
+        "bitsandbytes'ın int8 katmanları FSDP2 altında satır ölçeklerini yitirir; 4-bit temel model ya da DDP kullanın"
+    ),
+    "hybrid sharding needs two or more whole nodes of two or more GPUs; {num_gpus} GPUs are not that with {gpus_per_node} a node": (
+        "hibrit parçalama, iki ya da daha çok GPU'lu en az iki tam düğüm ister; düğüm başına {gpus_per_node} ile {num_gpus} GPU bunu karşılamaz"
+    ),
+    "optimizer {optimizer} refuses the DTensors of FSDP2; use one of {known}, or DDP": (
+        "{optimizer} optimizer'ı FSDP2'nin DTensor'larını kabul etmiyor; şunlardan birini ya da DDP kullanın: {known}"
+    ),
+}
+
+TURKISH: dict[str, str] = {
+    **_CONTROLS, **_METHODS, **_PAGE, **_REMEDIES, **_NOTES, **_PARTS, **_ERRORS, **_HUB, **_DRY_RUN,
+}  # fmt: skip

@@ -32,3 +32,11 @@ def format_count(value: float, *, language: str = "en") -> str:
     if abs(value) >= 1e6:
         return f"{format_number(value / 1e6, 1, language=language)} {million}"
     return format_number(value, language=language)
+
+
+def format_share(share: float, *, language: str = "en") -> str:
+    """A difference as a share: `+1.2 %` in English, `+%1,2` in Turkish."""
+    percent = round(100 * share, 1)
+    sign = "+" if percent > 0 else "-" if percent < 0 else ""
+    number = format_number(abs(percent), 1, language=language)
+    return f"{sign}{number} %" if language == "en" else f"{sign}%{number}"

@@ -1,12 +1,16 @@
 """The command line: exit status, the JSON document, and one sentence for bad input."""
 
 import json
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from planner import dryrun_command
 from planner.cli import planner
+from planner.dryrun import DryRun
 from planner.job import Job
 
 
@@ -89,3 +93,67 @@ def test_a_config_in_a_folder(tmp_path: Any) -> None:
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert run("estimate", str(tmp_path), "--sequence-length", "128").exit_code == 0
+
+
+# ---- dry run: from a run made by hand; one real one ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def made_up(small_dry_run: DryRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dryrun_command, "dry_run", lambda *_args, **_options: small_dry_run)
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_dry_run_says_what_is_alive_and_stands_beside_the_closed_form() -> None:
+    result = run("dryrun", "SmolLM2-135M")
+    assert result.exit_code == 0
+    for said in ("Fits RTX 4090", "Fullest at: loss, with 8.5 GiB", "Closed form", "layers.*.mlp: parameter", "3 of 30 blocks"):
+        assert said in result.output
+    assert "bellek" in run("dryrun", "SmolLM2-135M", "--language", "tr").output
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_dry_run_as_json() -> None:
+    document = json.loads(run("dryrun", "SmolLM2-135M", "--json").output)
+    assert document["fits"] and document["ran_out"] is None
+    assert document["peak"]["allocated_bytes"] == document["instants"][2]["allocated_bytes"] == 17 * 2**29
+    assert sum(document["instants"][2]["components"].values()) == 17 * 2**29
+    assert document.keys() & {"model", "job", "gpu", "lines", "versions", "notes"}
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_dry_run_saves_its_chart_and_its_events(tmp_path: Path) -> None:
+    page, snapshot = tmp_path / "out.html", tmp_path / "out.pickle"
+    assert run("dryrun", "SmolLM2-135M", "--timeline", str(page), "--snapshot", str(snapshot)).exit_code == 0
+    assert "SmolLM2-135M" in page.read_text(encoding="utf-8")
+    content = pickle.loads(snapshot.read_bytes())
+    assert content.keys() == {"segments", "device_traces"}
+    assert any("lm_head" in frame["name"] for event in content["device_traces"][0] for frame in event["frames"])
+    unwritable = run("dryrun", "SmolLM2-135M", "--timeline", str(tmp_path / "none" / "out.html"))
+    assert (unwritable.exit_code, "cannot be written" in unwritable.output) == (2, True)
+
+
+def test_a_dry_run_takes_the_options_of_an_estimate_and_refuses_bad_ones() -> None:
+    help_text = run("dryrun", "--help").output
+    for name in Job.model_fields.keys() - {"architecture"}:
+        assert f"--{name.replace('_', '-')}" in help_text
+    for arguments, said in (
+        (["Lama-3.1-8B"], "did you mean"),
+        (["gpt2", "--lora-rank", "0"], "--lora-rank: "),
+        (["gpt2", "--allocator", "x:1"], "'x' is unknown"),
+    ):
+        result = run("dryrun", *arguments)
+        assert (result.exit_code, said in result.output) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_real_dry_run_tells_two_cards_apart() -> None:
+    pytest.importorskip("torch")
+    job = ("dryrun", "SmolLM2-135M", "--sequence-length", "512", "--json")
+    document = json.loads(run(*job).output)
+    assert document["fits"] and document["traced_blocks"] == 3
+    closed, dry = (sum(row[key] for row in document["instants"]) for key in ("closed_form_bytes", "allocated_bytes"))
+    assert closed == pytest.approx(dry, rel=0.05)
+    full = run(*job, "--micro-batch-size", "64", "--gpu", "T4")
+    assert full.exit_code == 1
+    assert json.loads(full.output)["ran_out"]["requested_bytes"] > 2**20

@@ -24,7 +24,7 @@ HEAVY = {
 
 # A module may import from lower layers only; in one layer, from the modules that are named beside it.
 LAYERS: list[dict[str, set[str]]] = [
-    {"turkish": set(), "texts": {"turkish"}, "errors": {"texts"}, "units": set()},
+    {"turkish": set(), "texts": {"turkish"}, "errors": {"texts"}, "units": set(), "files": {"errors"}},
     {
         "precision": set(),
         "blocks": set(),
@@ -37,15 +37,19 @@ LAYERS: list[dict[str, set[str]]] = [
     },
     {"memory": set(), "compute": set(), "interconnect": set(), "storage": set(), "schedule": set(), "cost": set()},
     {"catalogues": set(), "hub": {"catalogues"}, "prices": set(), "dataset": set(), "plan": set()},
+    {"dryrun": set()},
     {
         "sentences": set(),
         "figures": {"sentences"},
         "tables": {"sentences", "figures"},
+        "comparison": {"sentences", "figures", "tables"},
+        "timeline": {"figures", "plotly_js"},
         "plotly_js": set(),
         "export": set(),
         "record": set(),
     },
-    {"serve": set(), "workbook": set(), "cli": {"serve"}, "dryrun": set(), "pilot": set()},
+    {"job_options": set(), "dryrun_command": {"job_options"}},
+    {"serve": set(), "workbook": set(), "cli": {"serve"}, "pilot": set()},
 ]
 LAYER_OF = {module: number for number, layer in enumerate(LAYERS) for module in layer}
 

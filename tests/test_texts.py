@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from planner import figures, sentences, tables
+from planner import comparison, figures, sentences, tables, timeline
+from planner.dryrun.process import LOADING
 from planner.errors import _BOUNDS, _KINDS
 from planner.plan import Remedy
 from planner.texts import LANGUAGES, translated
@@ -14,8 +15,21 @@ from planner.turkish import TURKISH
 
 PACKAGE = Path(figures.__file__).parent
 # Calls whose first string is shown; for `_titles` and `Remedy` all strings are.
-SHOWN_FIRST = {"translated", "say", "Note", "InvalidJob", "HubUnavailable", "PlannerError", "Line", "Saved", "__init__"}
+SHOWN_FIRST = {
+    "translated",
+    "say",
+    "Note",
+    "InvalidJob",
+    "HubUnavailable",
+    "PlannerError",
+    "Line",
+    "Saved",
+    "__init__",
+    "_sentence",
+    "progress",
+}
 SHOWN_ALL = {"_titles"}
+STEPS = ("step 1", "step 2")
 
 
 def _assigned(node: ast.Assign) -> set[str]:
@@ -40,6 +54,8 @@ def _calls(tree: ast.AST) -> list[str]:
                 and isinstance(node.args[0].value, str)
             ):
                 found.append(node.args[0].value)
+            elif name == "progress" and isinstance(node.args[0], ast.JoinedStr):  # f"{step}: what it does"
+                found += [f"{step}{node.args[0].values[-1].value}" for step in STEPS]
             elif name in SHOWN_FIRST and node.args and isinstance(node.args[0], ast.IfExp):
                 found += [side.value for side in (node.args[0].body, node.args[0].orelse) if isinstance(side, ast.Constant)]
         if (
@@ -62,6 +78,7 @@ def _calls(tree: ast.AST) -> list[str]:
             isinstance(node, ast.Yield)
             and isinstance(node.value, ast.Tuple)
             and len(node.value.elts) == len(Remedy.__dataclass_fields__) - 2
+            and isinstance(node.value.elts[0], ast.Constant)
         ):
             found += [part.value for part in node.value.elts if isinstance(part, ast.Constant)]
     return found
@@ -69,14 +86,15 @@ def _calls(tree: ast.AST) -> list[str]:
 
 def shown() -> set[str]:
     """All English sentences of the package that a reader can meet."""
-    from planner.workbook import app, controls, page_html
+    from planner.workbook import app, controls, dryrun_card, page_html
 
     found: list[str] = []
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.name not in ("catalogues.py", "serve.py"):
             found += _calls(ast.parse(path.read_text(encoding="utf-8")))
     found += [*figures.COMPONENT_NAMES.values(), *figures.INSTANT_NAMES.values(), *figures._FIELD_NAMES.values(), figures.RUNTIME]
-    found += [name for name, _, _ in figures._PARTS]
+    found += [name for name, _, _ in figures.PARTS]
+    found += [*timeline.PHASE_NAMES.values(), *comparison._LEVEL_NAMES.values(), *STEPS, LOADING, dryrun_card.CANCELLED]
     found += [
         *sentences.METHOD_NAMES.values(),
         *sentences.VERDICTS.values(),

@@ -1,11 +1,14 @@
 """The app without a browser: set a control, read the job; what is wrong stands beside its control and the page stays."""
 
+import asyncio
 import json
+import sys
 from typing import Any
 
 import pytest
 
 from planner.catalogues import load_gpus, load_models
+from planner.dryrun.summary import DryRunSummary
 from planner.errors import PlannerError
 from planner.job import METHODS
 from planner.workbook import Workbook
@@ -147,3 +150,94 @@ def test_refresh_raises_what_a_callback_shows(app: Workbook) -> None:
     app.controls.set(model="nothing-like-this")
     with pytest.raises(PlannerError):
         app.refresh()
+
+
+# ---- dry run -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dry_app(monkeypatch: pytest.MonkeyPatch, small_summary: DryRunSummary) -> Workbook:
+    """An app whose dry run answers at once; sequence lengths from 8,192 on wait for ever, FlashAttention is refused."""
+
+    async def answer(job: Any, _gpu: Any, progress: Any) -> DryRunSummary:
+        progress("building the model")
+        if job.sequence_length >= 8192:
+            await asyncio.sleep(60)
+        if job.attention == "flash":
+            raise PlannerError("the dry run failed ({problem})", problem="<x>")
+        return small_summary
+
+    monkeypatch.setattr("planner.dryrun.missing_packages", list)
+    monkeypatch.setattr("planner.dryrun.process.dry_run_in_process", answer)
+    return Workbook()
+
+
+def test_a_dry_run_is_drawn_when_asked_for_and_not_before(dry_app: Workbook) -> None:
+    card = dry_app.dry_run
+    assert card and card.chart is None
+    assert card.cancel.layout.display == "none"
+    asyncio.run(card.run())
+    assert card.chart and card.chart.spec["data"]
+    assert "Fullest at" in card.result.value and "planner-earlier" not in card.result.value
+    assert "<table" in card.instants.value and "<table" in card.components.value
+    assert not card.start.disabled and card.cancel.layout.display == "none"
+    assert "<p" in card.status.value and "building" not in card.status.value
+
+
+def test_a_result_says_when_the_settings_have_moved_on(dry_app: Workbook) -> None:
+    card = dry_app.dry_run
+    assert card
+    asyncio.run(card.run())
+    rank = control(dry_app, "lora_rank")
+    rank.value = 64
+    assert "Llama-3.1-8B, QLoRA, 1 x 2,048 tokens, on RTX 4090" in card.result.value
+    rank.value = 16
+    assert "planner-earlier" not in card.result.value
+    control(dry_app, "model").value = "no such model"
+    assert "planner-earlier" in card.result.value
+    dry_app.language.value = "tr"
+    assert "En dolu an" in card.result.value and card.start.description == "Kuru çalıştırma"
+
+
+def test_a_dry_run_that_fails_or_is_cancelled_says_so_and_can_be_run_again(dry_app: Workbook) -> None:
+    card = dry_app.dry_run
+    assert card
+    control(dry_app, "attention").value = "flash"
+    asyncio.run(card.run())
+    assert "the dry run failed (&lt;x&gt;)" in card.status.value
+
+    async def pressed_and_cancelled() -> None:
+        control(dry_app, "sequence_length").value = 8192
+        card.start.click()
+        task = card._task
+        card.start.click()
+        assert card._task is task
+        await asyncio.sleep(0.05)
+        assert card.start.disabled and card.cancel.layout.display is None
+        dry_app.language.value = "tr"
+        assert "model kuruluyor …" in card.status.value and card.start.disabled
+        card.cancel.click()
+        await asyncio.sleep(0.05)
+
+    asyncio.run(pressed_and_cancelled())
+    assert "iptal edildi" in card.status.value
+    assert not card.start.disabled and card.chart is None
+
+
+def test_without_torch_there_is_a_sentence_and_no_button(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.dryrun.missing_packages", lambda: ["torch", "peft"])
+    card = Workbook().dry_run
+    assert card
+    assert "(torch, peft): pip install" in card.heading.value
+    assert not card.children[1].children
+
+
+def test_an_owner_can_switch_the_dry_run_off() -> None:
+    assert Workbook(allow_dry_run=False).dry_run is None
+
+
+def test_the_kernel_of_a_dry_run_has_no_torch(dry_app: Workbook) -> None:
+    assert dry_app.dry_run
+    before = "torch" in sys.modules
+    asyncio.run(dry_app.dry_run.run())
+    assert before or "torch" not in sys.modules

@@ -19,6 +19,7 @@ from planner.tables import SEGMENT_NAMES, cards_table, methods_table
 from planner.texts import translated
 from planner.workbook.chart import Chart, Page
 from planner.workbook.controls import Controls
+from planner.workbook.dryrun_card import DryRunCard
 from planner.workbook.page_html import folded, legend_html, table_html, verdict_html, why_html
 
 __all__ = ["Workbook"]
@@ -37,11 +38,18 @@ class Workbook(widgets.VBox):
     """One app. `job()` reads the controls into a Job; `refresh()` draws from it; nothing else holds state.
 
     `language` is en or tr. `allow_hub` lets a name that is not in the catalogue be looked up on the Hugging Face Hub; files on
-    this machine are never read from the search box.
+    this machine are never read from the search box. `allow_dry_run` lets a visitor start a process that takes a processor for half
+    a minute and about 0.5 GiB of memory.
     """
 
     def __init__(
-        self, *, model: str = "meta-llama/Llama-3.1-8B", gpu: str = "rtx-4090-24", language: str = "en", allow_hub: bool = False
+        self,
+        *,
+        model: str = "meta-llama/Llama-3.1-8B",
+        gpu: str = "rtx-4090-24",
+        language: str = "en",
+        allow_hub: bool = False,
+        allow_dry_run: bool = True,
     ) -> None:
         self._allow_hub = allow_hub
         self.language = widgets.ToggleButtons(options=_LANGUAGES, value=language)
@@ -58,11 +66,13 @@ class Workbook(widgets.VBox):
             name: _box("planner-card", self._chart_titles[name], *([self._legends[name]] if name in self._legends else []), chart)
             for name, chart in self.charts.items()
         }
+        self.dry_run = DryRunCard(self.plan, language=language) if allow_dry_run else None
         results = _box(
             "planner-results",
             panels["method"],
             _box("planner-card", self.methods),
             panels["instant"],
+            *([self.dry_run] if self.dry_run else []),
             _box("planner-card", self.why),
             _box("planner-columns", panels["length"], panels["batch"]),
             _box("planner-card", self.cards),
@@ -128,6 +138,8 @@ class Workbook(widgets.VBox):
         except PlannerError as error:
             self.controls.show_relevant(experts=True)
             self.controls.show_error(error.field, error.text(self.language.value))
+        if self.dry_run:
+            self.dry_run.settings_changed()
 
     def _on_language(self, _change: Any) -> None:
         language = self.language.value
@@ -139,6 +151,8 @@ class Workbook(widgets.VBox):
         for name, title in _CHART_TITLES.items():
             self._chart_titles[name].value = f"<h2>{escape(say(title))}</h2>"
         self.controls.translate(language)
+        if self.dry_run:
+            self.dry_run.translate(language)
         self._on_change()
 
 

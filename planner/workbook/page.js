@@ -1,4 +1,4 @@
-// The parts of the page that are not widgets: its language and title, and names for the handles of the sliders.
+// The parts of the page that are not widgets: its language and title, names for the handles of the sliders, live regions.
 
 let count = 0;
 
@@ -31,6 +31,7 @@ function render({ model, el }) {
     say();
     const app = el.closest(".planner-app") ?? document.body;
     nameSliders(app);
+    for (const region of app.querySelectorAll(".planner-live")) region.setAttribute("aria-live", "polite");
     const controls = app.querySelector(".planner-controls");
     if (controls) watcher.observe(controls, { childList: true, subtree: true });
   });

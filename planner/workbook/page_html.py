@@ -73,7 +73,7 @@ def table_html(table: Table, language: str, *, caption: str) -> str:
     def cell(text: str) -> str:
         if text in verdicts:
             return f"<td>{pill(verdicts[text], language)}</td>"
-        number = " class='planner-number'" if text[:1].isdigit() or text[:1] == "-" else ""
+        number = " class='planner-number'" if text[:1].isdigit() or text[:1] in "+-–%" else ""
         return f"<td{number}>{escape(text)}</td>"
 
     head = "".join(f"<th scope='col'>{escape(title)}</th>" for title in table.columns)

@@ -64,6 +64,29 @@ def test_every_part_opens_to_formula_and_source(workbook: Page) -> None:
     expect(part).to_contain_text("arXiv:2305.14314")
 
 
+def test_a_dry_run_is_watched_and_then_drawn(workbook: Page) -> None:
+    pytest.importorskip("torch")
+    box = workbook.get_by_placeholder("for example Llama-3.1-8B")
+    box.fill("HuggingFaceTB/SmolLM2-135M")
+    box.press("Enter")
+    expect(workbook.locator(".planner-controls")).to_contain_text("134.5 M parameters")
+    charts = workbook.locator(".planner-plot").count()
+    button, live = workbook.get_by_role("button", name="Dry run"), workbook.locator(".planner-live[aria-live=polite]")
+    button.press("Enter")
+    expect(live).to_contain_text("loading PyTorch", timeout=20_000)
+    workbook.get_by_role("button", name="Cancel").click()
+    expect(live).to_contain_text("cancelled")
+    button.click()
+    expect(workbook.locator(".planner-plot")).to_have_count(charts + 1, timeout=180_000)
+    expect(workbook.get_by_role("img", name=re.compile("Memory is fullest at"))).to_have_count(2)
+    card = workbook.locator(".planner-card", has=button)
+    expect(card.locator(".scatterlayer .trace").first).to_be_attached(timeout=20_000)
+    expect(card.locator(".annotation-text").first).to_contain_text("peak")
+    expect(card.locator(".planner-table")).to_have_count(2)
+    workbook.set_viewport_size({"width": 390, "height": 844})
+    assert workbook.evaluate("document.documentElement.scrollWidth") == 390
+
+
 def test_on_a_phone_the_verdict_comes_first_and_nothing_is_cut(workbook: Page) -> None:
     workbook.set_viewport_size({"width": 390, "height": 844})
     expect(workbook.locator(".planner-verdict .planner-pill")).to_be_in_viewport()
