@@ -14,6 +14,11 @@ from planner.memory import Assumptions
 from planner.units import GiB
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests last: Playwright leaves an event loop running in this thread, and then asyncio.run refuses."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
 @pytest.fixture(scope="session")
 def llama_2_7b() -> Architecture:
     return find_model("meta-llama/Llama-2-7b-hf")

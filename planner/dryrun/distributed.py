@@ -6,6 +6,7 @@ allocator too counts a block as free when its reference is dropped, so `allocate
 blocks of each stream apart (`reserved`), NCCL's buffers, what loading holds before it has shards, and DDP's first broadcast.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -120,13 +121,14 @@ def fake_mesh(sharding: Sharding | None) -> Iterator[Any]:
 
     if dist.is_initialized():
         raise PlannerError("this process has a torch.distributed group; start the dry run of several GPUs in another process")
-    hybrid = sharding.kind == "hybrid"
+    hybrid, excepthook = sharding.kind == "hybrid", sys.excepthook  # init_process_group puts its own around it
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=sharding.num_gpus)
     try:
         shape = (sharding.nodes, sharding.gpus_per_node) if hybrid else (sharding.num_gpus,)
         yield init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard") if hybrid else ("shard",))
     finally:
         dist.destroy_process_group()
+        sys.excepthook = excepthook
 
 
 def fully_sharded(model: Any, job: Job, count: int, sharding: Sharding, mesh: Any) -> list[tuple[str, Any, str]]:

@@ -38,6 +38,7 @@ class Ledger(TorchDispatchMode):
         self._recomputed: dict[int, tuple[str, int | None]] = {}  # the same, of the graphs that checkpointing builds in backward
         self._outer_task = -1
         self._block: int | None = None  # of the last operator: what lies between two blocks belongs to the one before
+        self._of_all = False  # tensors of all blocks die together: foreach operators hold lists of them
         self._workspaces: set[str] = set()
         self.vocabulary_elements = 0  # elements of the logits: what has as many, or their size, is `logits`
 
@@ -47,10 +48,11 @@ class Ledger(TorchDispatchMode):
     def during(self, phase: str) -> Iterator[None]:
         """Everything inside belongs to `phase`."""
         outer, self.phase, self._block, self._outer_task = self.phase, phase, None, -1
+        self._of_all = phase == "optimizer"
         try:
             yield
         finally:
-            self.phase, self._block = outer, None
+            self.phase, self._block, self._of_all = outer, None, False
             if phase == "backward":
                 self._recomputed.clear()
                 self._nodes.clear()
@@ -138,8 +140,7 @@ class Ledger(TorchDispatchMode):
         def gone(_reference: Any) -> None:
             if self._live.get(key, (-1, None))[0] == index:
                 del self._live[key]
-                in_order = self.phase in ("forward", "backward")  # else lists of all parameters' tensors are dropped together
-                self._event(~index, self._block if in_order else self.log.allocations[index].block)
+                self._event(~index, self.log.allocations[index].block if self._of_all else self._block)
 
         self._live[key] = (index, weakref.ref(storage, gone))
 
@@ -190,6 +191,7 @@ class Ledger(TorchDispatchMode):
             return NotImplemented  # a wrapper (DTensor): its local tensors come by themselves
         result = func(*args, **(kwargs or {}))
         name = func.__name__
+        self._of_all = self.phase == "optimizer" and name.startswith(("_foreach", "_fused"))
         module, block = place = self._place()
         if self.phase == "forward":
             self._nodes.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)
@@ -210,14 +212,15 @@ class Ledger(TorchDispatchMode):
     def _block_of_parameter(self, args: Any, number: int) -> int | None:
         """In the optimizer: the block of the tensor that an operator works on; foreach operators get a list of them.
 
-        What is made without a tensor (torch.zeros) belongs to the parameter before it.
+        What is made without a tensor (torch.zeros), or from a temporary, belongs to the parameter before it.
         """
         first = args[0] if args else None
         if isinstance(first, tuple | list):
             first = first[number] if number < len(first) else None
         if isinstance(first, torch.Tensor):
             found = self.allocation_of(first)
-            self._block = None if found is None else found.block
+            if self._of_all or found is None or found.category != "temporaries":
+                self._block = None if found is None else found.block
         return self._block
 
     def _category(self, name: str, args: Any, tensor: torch.Tensor) -> str:

@@ -228,12 +228,25 @@ def _with_adapter(model: Any, job: Job, trained_blocks: list[bool]) -> Any:
     )  # fmt: skip
     try:
         with torch.device("meta"):
-            return peft.get_peft_model(model, configs.get(job.method, lora)(), autocast_adapter_dtype=job.autocast_adapter_dtype)
+            model = peft.get_peft_model(model, configs.get(job.method, lora)(), autocast_adapter_dtype=job.autocast_adapter_dtype)
     except (ValueError, TypeError, KeyError) as error:
         raise InvalidJob(
             "PEFT {version} refuses {method} on {model} ({problem})",
             field="method", version=peft.__version__, method=job.method, model=job.architecture.name, problem=_first_line(error),
         ) from error  # fmt: skip
+    narrow = job.quantization == "none" and not job.autocast_adapter_dtype
+    for module in model.modules() if narrow else ():
+        if isinstance(module, peft.tuners.tuners_utils.BaseTunerLayer):
+            _take_dtype(module)
+    return model
+
+
+def _take_dtype(layer: Any) -> None:
+    """PEFT's _move_adapter_to_device_of_base_layer, which leaves what is on `meta` alone: an adapter takes its base's dtype."""
+    dtype = layer.get_base_layer().weight.dtype
+    for name in (*layer.adapter_layer_names, *layer.other_param_names):
+        if isinstance(part := getattr(layer, name, None), nn.ModuleDict | nn.ParameterDict):
+            part.to(dtype)
 
 
 def _ia3_targets(job: Job) -> dict[str, Any]:

@@ -165,13 +165,16 @@ def _optimizer_step(optimizer: Any, trained: list[Any], job: Job, ledger: Ledger
         if not job.keep_outputs:
             torch.nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
         optimizer.step()
-        for state in optimizer.state.values():
+        for parameter, state in optimizer.state.items():
+            of = ledger.allocation_of(parameter)
             for key, value in state.items():
                 if isinstance(value, torch.Tensor):
                     if key == "step" or getattr(value, "is_paged", False):  # both lie in host memory
                         ledger.forget(value)
                     else:
                         ledger.relabel(value, "optimizer_states", key)
+                        if of and (found := ledger.allocation_of(value)):
+                            found.block = of.block  # so that the next step knows whose turn it is
 
 
 def _optimizer(job: Job, trained: list[Any]) -> Any:

@@ -26,7 +26,7 @@ def widths(job: Job) -> Widths:
     """The rules, one per line.
 
     Source: torch.amp documentation (lists of autocast operators); bitsandbytes/nn/modules.py (Linear4bit.forward gives its
-    result the input's dtype); peft/utils/other.py (prepare_model_for_kbit_training); transformers modeling files (RMSNorm).
+    result the input's dtype); peft/tuners/tuners_utils.py (_move_adapter_to_device_of_base_layer); peft/utils/other.py (prepare_model_for_kbit_training); transformers modeling files (RMSNorm).
     """
     p, a = job.numbers, job.architecture
     weights = p.trained_bytes if job.adapter is None else p.frozen_bytes
@@ -34,6 +34,11 @@ def widths(job: Job) -> Widths:
     vectors = 4 if quantized and job.kbit_preparation else weights
     normed = 4 if a.norm == "layernorm" and p.autocast else vectors
     linear = normed if quantized else p.compute_bytes
+    takes_dtype = not quantized and job.method not in (
+        "prefix",
+        "prompt",
+        "p-tuning",
+    )  # of the base layer; a 4-bit one has none to take
     return Widths(
         weights=weights,
         vectors=vectors,
@@ -43,7 +48,7 @@ def widths(job: Job) -> Widths:
         attention=p.compute_bytes if p.autocast else linear,
         logits=p.compute_bytes if p.autocast else vectors,
         compute=p.compute_bytes,
-        adapter=4 if job.autocast_adapter_dtype else weights,
+        adapter=weights if takes_dtype and not job.autocast_adapter_dtype else 4,
         autocast=p.autocast,
     )
 
