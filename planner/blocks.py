@@ -61,6 +61,11 @@ class Block(NamedTuple):
         return self.num_experts * sum(linear.params for linear in self.experts)
 
     @property
+    def largest_fused_params(self) -> int:
+        """Parameters of the larger of the two tensors in which transformers 5 keeps all routed experts: gate with up, and down."""
+        return self.num_experts * sum(linear.params for linear in self.experts[:-1])
+
+    @property
     def params(self) -> int:
         """Parameters of one block."""
         return sum(linear.params for linear in self.linears) + self.expert_params + self.router_params + self.norm_params

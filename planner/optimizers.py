@@ -14,7 +14,7 @@ class Optimizer(NamedTuple):
     paged: bool = False  # states live in unified memory and move to the host when the card is full
     factored: bool = False  # keeps row and column sums instead of a full state
     temporary_copies: float = 0.0  # whole-model temporaries of the parameter's dtype during the step
-    largest_temporaries: float = 0.0  # temporaries of the size of the largest parameter, in fp32
+    own_temporaries: int = 0  # fp32 temporaries of one parameter's size, where parameters are updated one by one
     source: str = ""
 
 
@@ -30,8 +30,9 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "paged-adamw": Optimizer("AdamW, paged", 2, 4, paged=True, source=_PAGED),
     "paged-adamw-8bit": Optimizer("AdamW, paged 8-bit", 2, 1, paged=True, source=f"{_PAGED}; {_BLOCKWISE}"),
     "adafactor": Optimizer(
-        "Adafactor", 0, 4, factored=True, largest_temporaries=5.0,
-        source="transformers/optimization.py, Adafactor (no momentum): five fp32 tensors of one parameter at a time",
+        "Adafactor", 0, 4, factored=True, own_temporaries=2,
+        source="transformers/optimization.py, Adafactor (no momentum): grad ** 2 and its sum with eps beside the last parameter's "
+        "update; fp32 copies of a 16-bit parameter and its gradient",
     ),
     "lion": Optimizer("Lion", 1, 4, source="bitsandbytes/optim/lion.py: one fp32 state"),
     "lion-8bit": Optimizer("Lion, 8-bit", 1, 1, source=_BLOCKWISE),

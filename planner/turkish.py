@@ -244,8 +244,9 @@ _PARTS = {
     "adapter parameters": "adapter parametreleri",
     "batch": "batch",
     "cuBLAS workspace": "cuBLAS çalışma alanı",
-    "weight before quantisation": "kuantizasyondan önceki ağırlık",
-    "embedding made fp32": "fp32'ye çevrilen embedding",
+    "adapters, or a weight being cast or quantised": "adaptörler ya da dönüştürülmekte olan bir ağırlık",
+    "gradient of the embedding": "embedding'in gradyanı",
+    "DoRA: weights": "DoRA: ağırlıklar",
     "block inputs (checkpoints)": "blok girişleri (checkpoint)",
     "inputs of int8 layers": "int8 katmanların girişleri",
     "final norm and head input": "son norm ve çıkış katmanı girişi",
@@ -458,6 +459,9 @@ _DRY_RUN = {
     "the blocks of {model} were not found, so it cannot be run dry": "{model} modelinin blokları bulunamadı, bu yüzden kuru çalıştırılamaz",
     "transformers {version} has no model_type {given!r}, so it cannot be run dry; the closed form may still know it": (
         "transformers {version} içinde {given!r} model_type'ı yok, bu yüzden kuru çalıştırılamaz; kapalı form yine de tanıyabilir"
+    ),
+    "transformers {version} has the experts of {model} fused, not as linears; leave experts_as_linears out, or use the closed form": (
+        "transformers {version}, {model} modelinin uzmanlarını doğrusal katmanlar olarak değil, birleşik parametreler olarak tutar; experts_as_linears'ı bırakın ya da kapalı formu kullanın"
     ),
     "transformers {version} refuses this configuration of {given} ({problem})": "transformers {version} bu {given} yapılandırmasını kabul etmiyor ({problem})",
     "PEFT {version} refuses {method} on {model} ({problem})": "PEFT {version}, {model} üzerinde {method} yöntemini kabul etmiyor ({problem})",

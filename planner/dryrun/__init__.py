@@ -88,6 +88,11 @@ def dry_run(
     if unknown := off - BEHAVIOURS.keys() - LOAD_BEHAVIOURS.keys():
         known = ", ".join((*BEHAVIOURS, *LOAD_BEHAVIOURS))
         raise InvalidJob("there is no CUDA behaviour {name!r} to switch off; there are {known}", name=min(unknown), known=known)
+    if job.experts_as_linears and job.architecture.num_experts and not versions["transformers"].startswith("4."):
+        raise InvalidJob(
+            "transformers {version} has the experts of {model} fused, not as linears; leave experts_as_linears out, or use the closed form",
+            field="experts_as_linears", version=versions["transformers"], model=job.architecture.name,
+        )  # fmt: skip
     assumptions = assumptions or Assumptions()
     capability = gpu.compute_capability if gpu else None
     behaviours = Behaviours(

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch itself calls it so
+from torch._subclasses import FakeTensorMode
 
 __all__ = ["BEHAVIOURS", "Behaviours", "replaced"]
 
@@ -28,15 +29,19 @@ BEHAVIOURS: dict[str, str] = {
     "without a cast copy; bf16 is cast first",
     "native_dropout": "aten/src/ATen/native/Dropout.cpp (is_fused_kernel_acceptable): on CUDA one kernel with a one-byte mask",
     "autocast": "aten/src/ATen/autocast_mode.h (AT_FORALL_FP32, AT_FORALL_FP32_SET_OPT_DTYPE): operators that autocast runs in fp32 "
-    "on CUDA and not on the CPU; the cache of cast weights is the same code on both",
+    "on CUDA and not on the CPU; torch.is_autocast_enabled() of no device means CUDA, and PEFT's bitsandbytes layers ask it whether to "
+    "cast; the cache of cast weights is the same code on both",
     "sdpa": f"{_SDP} (use_flash_attention, use_mem_efficient_attention): which kernel a card, dtype, mask and head size get; "
-    "and sdpa's padding in attention.cpp (pad_bias, pad_last_dim)",
+    "and sdpa's padding in attention.cpp (pad_bias, pad_last_dim). The efficient kernel takes as many key as query heads: published "
+    "T4 runs of models with grouped keys (fitcheck-llm 0.3.1) have them copied to all heads, not the math kernel's scores",
     "flash_backward": "csrc/flash_attn/flash_api.cpp (mha_bwd): fp32 dq accumulator and softmax sums, expanded dk and dv for grouped keys",
     "efficient_backward": "aten/src/ATen/native/transformers/cuda/attention_backward.cu: delta, and an fp32 accumulator for dq in 16 bit",
     "dequantize_4bit": "bitsandbytes/backends/cuda/ops.py (gemm_4bit): above 512 to 1,536 rows the weight is made 16-bit for the "
     "product; so it is here for any number of rows",
     "grouped_mm": "aten/src/ATen/native/GroupedMMUtils.h (_grouped_mm_fallback): fp32 and fp16 experts are multiplied group by group on "
     "CUDA; torch's shape rule knows bf16 only",
+    "accumulate_in_place": "torch/csrc/autograd/input_buffer.cpp (can_accumulate_inplace): gradients of one tensor are summed in the "
+    "memory of one of them where nothing else holds it; under a dispatch mode, as here, never",
     "int8_matmul": "bitsandbytes/autograd/_functions.py (matmul): MatMul8bitLt on CUDA, another function on the CPU",
 }
 
@@ -79,8 +84,9 @@ def _efficient_backward(args: Any, kwargs: Any) -> Iterator[tuple[str, int]]:
 
 def _gemm_4bit(args: Any, kwargs: Any) -> Iterator[tuple[str, int]]:
     rows, columns = args[2]
-    if kwargs.get("absmax_8bit") is not None:
-        yield "scales of a 4-bit weight in fp32", 4 * kwargs["absmax_8bit"].numel()
+    narrow_scales = args[7] if len(args) > 7 else None  # the dispatcher hands keywords on by position
+    if narrow_scales is not None:
+        yield "scales of a 4-bit weight in fp32", 4 * narrow_scales.numel()
     yield "4-bit weight made 16-bit", rows * columns * args[0].element_size()
 
 
@@ -126,6 +132,8 @@ class Behaviours:
                 library.impl("dropout", _dropout, "AutogradCPU")
             if "autocast" in self:
                 _register_autocast(library)
+                plain = torch.is_autocast_enabled
+                stack.enter_context(replaced(torch, "is_autocast_enabled", lambda device_type="cpu": plain(device_type)))
             if "sdpa" in self:
                 stack.enter_context(replaced(F, "scaled_dot_product_attention", self._attention))
             if "grouped_mm" in self:
@@ -161,8 +169,6 @@ class Behaviours:
     ) -> Any:
         heads, A, AV = query.size(-3), query.size(-1), value.size(-1)
         half = query.dtype in (torch.float16, torch.bfloat16)
-        if self.attention == "efficient" and key.size(-3) != heads:
-            key, value = (tensor.repeat_interleave(heads // key.size(-3), dim=-3) for tensor in (key, value))
         flash = half and mask is None and A <= 256 and A == AV and self.compute_capability >= (8, 0)
         if self.attention == "flash" or (flash and self.attention == "sdpa"):
             if AV < A:  # a caller's own doing: models with narrower values pad them for flash
@@ -174,7 +180,9 @@ class Behaviours:
             result = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
             return result[..., :AV] if result.size(-1) > AV else result
         aligned = 8 if half else 4
-        if key.size(-3) == heads and A % aligned == 0 and AV % aligned == 0:
+        if A % aligned == 0 and AV % aligned == 0:
+            if key.size(-3) != heads:
+                key, value = (tensor.repeat_interleave(heads // key.size(-3), dim=-3) for tensor in (key, value))
             bias = None if mask is None else _bias(mask, query, key)
             graph = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
             return aten._scaled_dot_product_efficient_attention(
@@ -266,11 +274,19 @@ def _grouped_in_any_precision() -> Iterator[None]:
         yield
         return
 
+    refused = False
+
     def common(a: Any, b: Any, **kwargs: Any) -> Any:
+        nonlocal refused
+        refused |= a.dtype != torch.bfloat16
         return plain(a.to(torch.bfloat16), b.to(torch.bfloat16), **kwargs).to(a.dtype)
 
-    with replaced(_meta_registrations, "_meta_grouped_mm_common", common):
-        yield
+    try:
+        with replaced(_meta_registrations, "_meta_grouped_mm_common", common):
+            yield
+    finally:
+        if refused:  # fake tensors remember results for the whole process, and torch's own rule would not give these
+            FakeTensorMode.cache_clear()
 
 
 @contextmanager

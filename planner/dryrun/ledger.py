@@ -17,7 +17,8 @@ from planner.dryrun.log import Allocation, EventLog
 
 __all__ = ["Ledger"]
 
-_DEVICE = torch.ops.prim.device.default
+_DEVICE, _ADD = torch.ops.prim.device.default, torch.ops.aten.add.Tensor
+_ONE_TENSOR = 2  # references to a storage: its tensor's, and the one that asks
 _CATEGORY = {"load": "weights", "forward": "activations", "recompute": "activations"}
 
 
@@ -189,6 +190,10 @@ class Ledger(TorchDispatchMode):
             return args[0].fake_device
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a wrapper (DTensor): its local tensors come by themselves
+        if func is _ADD and self.phase == "backward" and not torch.is_grad_enabled() and "accumulate_in_place" in self._behaviours:
+            for tensor in args:  # the engine's own sums are the only ones
+                if torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) == _ONE_TENSOR:
+                    return tensor
         result = func(*args, **(kwargs or {}))
         name = func.__name__
         self._of_all = self.phase == "optimizer" and name.startswith(("_foreach", "_fused"))

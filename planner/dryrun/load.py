@@ -55,7 +55,8 @@ def with_load_phase(log: EventLog, job: Job, without: frozenset[str] = frozenset
     loader, quantized = _Loader(log), job.quantization != "none"
     adapters = [number for number in born if log.allocations[number].category == "adapters"]
     base = [number for number in born if log.allocations[number].category in ("weights", "quantization_state")]
-    others = [number for number in born if number not in set(adapters + base)]
+    sorted_out = {*adapters, *base}
+    others = [number for number in born if number not in sorted_out]
     narrow = job.numbers.frozen_bytes
     if quantized:
         base.sort(key=lambda number: _natural(log.allocations[number].module))  # stable: scales follow their weight

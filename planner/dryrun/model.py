@@ -141,7 +141,7 @@ def build_model(job: Job, config: Any, trained_blocks: list[bool]) -> nn.Module:
 
     base = torch.float32 if job.precision == "fp32" or (job.adapter is None and job.numbers.autocast) else DTYPES[job.precision]
     flash = job.attention_used == "flash"  # runs as sdpa with the kernel pinned: flash-attn itself needs a GPU
-    kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    kind = next(c for c in MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__mro__ if "_supports_sdpa" in vars(c))
     with torch.device("meta"), replaced(kind, "_supports_sdpa", True) if flash else nullcontext():
         model = AutoModelForCausalLM.from_config(config, dtype=base, attn_implementation="sdpa" if flash else job.attention_used)
     model.tie_weights()
@@ -243,7 +243,7 @@ def _with_adapter(model: Any, job: Job, trained_blocks: list[bool]) -> Any:
 
 def _take_dtype(layer: Any) -> None:
     """PEFT's _move_adapter_to_device_of_base_layer, which leaves what is on `meta` alone: an adapter takes its base's dtype."""
-    dtype = layer.get_base_layer().weight.dtype
+    dtype = (layer.get_param() if hasattr(layer, "get_param") else layer.get_base_layer().weight).dtype
     for name in (*layer.adapter_layer_names, *layer.other_param_names):
         if isinstance(part := getattr(layer, name, None), nn.ModuleDict | nn.ParameterDict):
             part.to(dtype)

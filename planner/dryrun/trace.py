@@ -128,7 +128,7 @@ def _batch(job: Job, ledger: Ledger) -> dict[str, torch.Tensor]:
 
 
 def _forward_and_backward(model: Any, batch: dict[str, Any], job: Job, ledger: Ledger, step: str) -> list[Any]:
-    """The micro-batches of one step as Hugging Face's Trainer runs them; returns what a loop that keeps its outputs holds.
+    """The micro-batches of one step as Hugging Face's Trainer runs them; returns what a hand-written loop keeps of its outputs.
 
     Source: transformers/trainer.py (training_step, compute_loss), accelerate/utils/operations.py (ConvertOutputsToFp32).
     """
@@ -144,7 +144,7 @@ def _forward_and_backward(model: Any, batch: dict[str, Any], job: Job, ledger: L
         with ledger.during("forward"):
             with torch.autocast("cpu", dtype=dtype) if autocast else nullcontext():
                 output = model(**batch)
-            if autocast and job.loss == "plain" and output.logits.dtype == dtype:
+            if autocast and job.loss == "plain" and not job.keep_outputs and output.logits.dtype == dtype:
                 output["logits"] = output.logits.float()
             loss = output.loss
             if job.keep_outputs:
@@ -219,14 +219,21 @@ def _on_fake_tensors(optimizer: Any) -> Any:
 
 @contextmanager
 def _torch_as_it_was() -> Iterator[None]:
-    """The caller's default dtype, gradient mode, threads' modes and random state, whatever happens inside."""
-    dtype, grad = torch.get_default_dtype(), torch.is_grad_enabled()
+    """The caller's default dtype, gradient and inference mode, autocast and random state, whatever happens inside."""
+    dtype, grad, autocast = torch.get_default_dtype(), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
     random = torch.get_rng_state()
+    regions = torch.autocast_increment_nesting()  # the caller's and this one; casts are cached until none is open
+    for _ in range(regions):
+        torch.autocast_decrement_nesting()
+    torch.set_autocast_enabled("cpu", False)
     torch.set_default_dtype(torch.float32)
-    torch.set_grad_enabled(True)
     try:
-        yield
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
     finally:
+        for _ in range(regions - 1):
+            torch.autocast_increment_nesting()
+        torch.set_autocast_enabled("cpu", autocast)
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
         torch.set_rng_state(random)
@@ -269,6 +276,12 @@ def _libraries_unaware(job: Job) -> Iterator[None]:
         import bitsandbytes.functional
 
         replace(bitsandbytes.functional, "create_dynamic_map", lambda *_args, **_kwargs: torch.empty(256))  # made by value
+        if job.attention_used == "flash":  # flash-attn caps scores inside its kernel; sdpa, which stands for it, refuses to
+            from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+            plain = ALL_ATTENTION_FUNCTIONS["sdpa"]
+            ALL_ATTENTION_FUNCTIONS["sdpa"] = lambda *args, softcap=None, **kwargs: plain(*args, **kwargs)
+            stack.callback(ALL_ATTENTION_FUNCTIONS.__delitem__, "sdpa")
         if job.quantization != "none":
             _peft_on_quantized(replace, DTYPES[job.precision])
         yield

@@ -24,6 +24,7 @@ _FLASH = "Dao 2023, arXiv:2307.08691, sec. 3: q, k, v, the output and one fp32 l
 _EAGER = "transformers eager_attention_forward: softmax in fp32 keeps its result, and the product with v keeps its 16-bit copy"
 _LORA = "peft/tuners/lora/{layer,bnb}.py: A keeps its input (its own copy where the dtype is cast), B the rank-r product"
 _DORA = "peft/tuners/lora/dora.py: base result and low-rank result are both kept for the magnitude's gradient"
+_DORA_DROPOUT = "peft/tuners/lora/dora.py: with dropout the base's result is computed again, and the product keeps its cast weight"
 _IA3 = "peft/tuners/ia3/layer.py: the factor that is not the vector is kept, the MLP's in the vector's own dtype"
 _DROPOUT = "torch native_dropout keeps a 1-byte mask"
 _ACT = "the activation keeps its input, the product of gate and up both factors"
@@ -74,11 +75,11 @@ def _converted(job: Job, w: Widths, given: int) -> tuple[int, bool]:
 
 
 def _inputs(job: Job, w: Widths, T: Any, linears: tuple[Linear, ...], given: int, *, kept_anyway: bool = False) -> Any:
-    """Bytes kept as inputs of linears that read one and the same tensor: a copy each where the dtype is cast, else one."""
+    """Bytes kept as inputs of linears that read one and the same tensor: a copy each where it is cast or dropped out, else one."""
     if not linears:
         return 0
     converted, copied = _converted(job, w, given)
-    if copied:
+    if copied or (isinstance(job.adapter, LoRA) and job.adapter.dropout):
         return T * converted * sum(x.in_features for x in linears)
     return 0 if kept_anyway else T * given * linears[0].in_features
 
@@ -93,8 +94,12 @@ def _adapter(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
             width = sum(x.in_features for x in targets)
             saved.append(Saved("dropout masks", T * width, "T x sum of inputs", _DROPOUT))
         if adapter.use_dora:
-            size = 2 * T * w.linear * sum(x.out_features for x in targets)
-            saved.append(Saved("DoRA: both results", size, "2 T b sum of outputs", _DORA))
+            base = b if adapter.dropout else w.linear
+            size = T * (b + base) * sum(x.out_features for x in targets)
+            saved.append(Saved("DoRA: both results", size, f"T ({b} + {base}) x sum of outputs", _DORA))
+            if adapter.dropout and (width := _dora_weight(job, w)):
+                size = width * sum(x.in_features * x.out_features for x in targets)
+                saved.append(Saved("DoRA: weights", size, f"{width} x adapted weights", _DORA_DROPOUT))
         return saved
     if isinstance(adapter, IA3):
         size = sum(
@@ -112,6 +117,14 @@ def _adapter(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
             )
         ]
     return []
+
+
+def _dora_weight(job: Job, w: Widths) -> int:
+    """Bytes per element of the copy of a weight with which DoRA computes the base's result again, of dropped-out inputs; 0: none."""
+    cast = w.compute if w.autocast else w.adapter
+    if job.quantization != "none":
+        return cast
+    return cast if w.adapter != w.weights else 0
 
 
 def _attention(job: Job, w: Widths, kernel: Kernel, B: Any, S: Any) -> list[Saved]:

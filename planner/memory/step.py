@@ -17,6 +17,7 @@ __all__ = ["instant_lines"]
 _CHECKPOINT = "Chen et al. 2016, arXiv:1604.06174: one input per block is kept, the block runs again in backward"
 _AUTOGRAD = "torch autograd: a gradient appears in its layer's backward and lives until zero_grad(set_to_none=True)"
 _AUTOCAST = "aten/src/ATen/autocast_mode.cpp: 16-bit copies of fp32 weights that need a gradient are cached in the region"
+_EMBEDDING = "torch embedding_dense_backward makes the whole gradient; a tied head's waits to be added to it"
 _HEAD = "aten/src/ATen/autocast_mode.cpp: an fp32 head is copied to 16 bit, and the graph keeps the copy"
 _DEQUANT = "bitsandbytes/autograd/_functions.py, MatMul4Bit: a layer's weight is made 16-bit for its matrix multiplication"
 _INT8 = "bitsandbytes/autograd/_functions.py, MatMul8bitLt: the input is kept on the node itself, out of checkpointing's reach"
@@ -41,14 +42,18 @@ def instant_lines(job: Job, w: Widths, kernel: Kernel) -> Iterator[Line]:
 
 
 def _load(job: Job, w: Widths) -> Iterator[Line]:
-    yield from weight_lines(job, w.weights, "load")
+    """Its fullest moment is near its end: the last quantisation, the last cast to fp32, or the adapter's arrival."""
+    a = job.architecture
+    yield from weight_lines(job, w.vectors, "load")
+    more, formula = (trained_bytes(job, w), trained_formula(job, w)) if job.adapter is not None else (0, "0")
     if job.quantization != "none":
-        yield Line(
-            "weight before quantisation", "temporaries", "load", 2 * job.architecture.largest_linear, "largest linear x 2", _LOAD
-        )
+        more = largest(more, w.weights * a.largest_linear)
     if w.vectors > w.weights:
-        size = w.vectors * job.architecture.embedding_params
-        yield Line("embedding made fp32", "temporaries", "load", size, f"P_head x {w.vectors}", _LOAD)
+        fused = 0 if job.experts_as_linears else max(block.largest_fused_params for block in a.blocks)
+        more = largest(more, w.weights * max(a.embedding_params, fused))
+    if job.adapter is not None:
+        formula = f"max of {formula}, largest weight x {w.weights}"
+        yield Line("adapters, or a weight being cast or quantised", "temporaries", "load", more, formula, _LOAD)
 
 
 def _kept_by_blocks(job: Job, w: Widths, saved: list[list[Saved]], instant: str) -> Iterator[Line]:
@@ -69,8 +74,12 @@ def _kept_by_blocks(job: Job, w: Widths, saved: list[list[Saved]], instant: str)
 
 
 def _blocks_in_graph(job: Job) -> int:
-    """Blocks that a gradient passes through: below the lowest trained one autograd records nothing."""
-    return job.trainable_layers if job.method == "freeze" else job.architecture.num_hidden_layers
+    """Blocks that a gradient passes through: below the lowest trained one autograd records nothing, unless blocks are checkpointed.
+
+    Source: transformers/modeling_utils.py, gradient_checkpointing_enable: the embeddings' output is made to need a gradient.
+    """
+    below = job.method == "freeze" and job.gradient_checkpointing == "off"
+    return job.trainable_layers if below else job.architecture.num_hidden_layers
 
 
 def _held_by_int8(job: Job, w: Widths, instant: str) -> Iterator[Line]:
@@ -144,6 +153,10 @@ def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> 
             )
             size = trained_bytes(job, w) - w.weights * to_come
             yield Line("gradients so far", "gradients", instant, size, f"(P_t - what is still to come) x {w.weights}", _AUTOGRAD)
+            # In the embedding's own backward the block is gone and its gradients are there, and a tied head's as well.
+            own = w.weights * (to_come + (a.embedding_params if a.tie_word_embeddings else 0))
+            more = largest(own - sum(part.bytes for part in parts) - inside.bytes, 0)
+            yield Line("gradient of the embedding", "gradients", instant, more, f"what P_head x {w.weights} exceeds a block by", _EMBEDDING)
         elif job.trains_head:
             width = w.weights if job.adapter is None else w.vectors
             yield Line("gradient of the head", "gradients", instant, width * a.embedding_params, f"P_head x {width}", _AUTOGRAD)
@@ -157,21 +170,20 @@ def _optimizer(job: Job, w: Widths) -> Iterator[Line]:
         size = row.temporary_copies * trained_bytes(job, w)
         formula = f"{row.temporary_copies:g} x ({trained_formula(job, w)})"
         yield Line("optimizer temporaries", "temporaries", "optimizer", size, formula, row.source)
-    elif row.largest_temporaries:
-        size = row.largest_temporaries * 4 * largest(*(tensor.elements for tensor in job.trained_tensors))
+    elif row.own_temporaries:
+        count = row.own_temporaries + (2 if (w.weights if job.adapter is None else w.adapter) < 4 else 0)
+        of_blocks = [tensor.elements for tensor in job.trained_tensors if tensor.copies > 2]  # not embedding or head
+        last = largest(*of_blocks) if of_blocks else 0
+        size = 4 * (count * largest(*(tensor.elements for tensor in job.trained_tensors)) + last)
         yield Line(
-            "optimizer temporaries",
-            "temporaries",
-            "optimizer",
-            size,
-            f"largest tensor x 4 x {row.largest_temporaries:g}",
-            row.source,
-        )
+            "optimizer temporaries", "temporaries", "optimizer", size,
+            f"4 x ({count} x largest tensor + largest of a block)", row.source,
+        )  # fmt: skip
 
 
 def _kept_logits(job: Job, w: Widths, instant: str) -> Iterator[Line]:
     """A loop that holds the model's output holds its logits through backward and step."""
-    if job.keep_outputs and job.loss == "plain":
+    if job.keep_outputs and job.loss in ("plain", "chunked"):
         size = w.logits * job.micro_batch_size * job.length * job.architecture.vocab_size
         yield Line("logits kept by the loop", "logits", instant, size, f"T V x {w.logits}", "transformers ModelOutput.logits")
 
