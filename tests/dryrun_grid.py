@@ -4,6 +4,7 @@
 """
 
 import csv
+import multiprocessing
 import random
 import statistics
 import sys
@@ -95,7 +96,7 @@ def compared(item: tuple[str, Job]) -> Compared | str:
 
 def run(jobs: list[tuple[str, Job]], *, processes: int = 2) -> list[Compared | str]:
     """Compare many jobs, several at a time."""
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         return list(pool.map(compared, jobs, chunksize=4))
 
 
@@ -105,7 +106,7 @@ def quantile(values: list[float], share: float) -> float:
 
 
 def write_table(results: list[Compared]) -> None:
-    """Errors by model and by method: count, median, 95th percentile, worst, in percent."""
+    """Errors by model and by method (LoRA apart by base): count, median, 95th percentile, worst, in percent."""
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
     for result in results:
         for group in (("all", "all"), (result.model, "all"), ("all", result.method)):

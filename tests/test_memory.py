@@ -321,7 +321,8 @@ def test_more_tokens_never_need_less_and_checkpointing_never_costs_memory(model:
     job = _possible(model, fields)
     peak = memory_breakdown(job).peak.allocated
     assert memory_breakdown(job.changed(micro_batch_size=2 * job.micro_batch_size)).peak.allocated >= peak
-    if job.gradient_checkpointing == "on" and job.architecture.num_hidden_layers > 2:
+    # Where the last blocks alone are trained, checkpointing sends gradients through all of them.
+    if job.gradient_checkpointing == "on" and job.architecture.num_hidden_layers > 2 and job.method != "freeze":
         assert memory_breakdown(job.changed(gradient_checkpointing="off")).peak.allocated >= 0.999 * peak
 
 

@@ -190,7 +190,12 @@ class Ledger(TorchDispatchMode):
             return args[0].fake_device
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a wrapper (DTensor): its local tensors come by themselves
-        if func is _ADD and self.phase == "backward" and not torch.is_grad_enabled() and "accumulate_in_place" in self._behaviours:
+        if (
+            func is _ADD
+            and self.phase == "backward"
+            and not torch.is_grad_enabled()
+            and "accumulate_in_place" in self._behaviours
+        ):
             for tensor in args:  # the engine's own sums are the only ones
                 if torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) == _ONE_TENSOR:
                     return tensor

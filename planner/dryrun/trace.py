@@ -143,7 +143,9 @@ def _forward_and_backward(model: Any, batch: dict[str, Any], job: Job, ledger: L
         ledger.log.mark(f"{step} forward")
         with ledger.during("forward"):
             with torch.autocast("cpu", dtype=dtype) if autocast else nullcontext():
-                output = model(**batch)
+                output = model(
+                    **{name: ids for name, ids in batch.items() if name != "attention_mask" or job.attention_used != "flash"}
+                )
             if autocast and job.loss == "plain" and not job.keep_outputs and output.logits.dtype == dtype:
                 output["logits"] = output.logits.float()
             loss = output.loss
@@ -276,15 +278,35 @@ def _libraries_unaware(job: Job) -> Iterator[None]:
         import bitsandbytes.functional
 
         replace(bitsandbytes.functional, "create_dynamic_map", lambda *_args, **_kwargs: torch.empty(256))  # made by value
-        if job.attention_used == "flash":  # flash-attn caps scores inside its kernel; sdpa, which stands for it, refuses to
+        if job.attention_used == "flash":  # flash-attn itself needs a GPU
             from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-            plain = ALL_ATTENTION_FUNCTIONS["sdpa"]
-            ALL_ATTENTION_FUNCTIONS["sdpa"] = lambda *args, softcap=None, **kwargs: plain(*args, **kwargs)
+            ALL_ATTENTION_FUNCTIONS["sdpa"] = _flash_attention(job)
             stack.callback(ALL_ATTENTION_FUNCTIONS.__delitem__, "sdpa")
         if job.quantization != "none":
             _peft_on_quantized(replace, DTYPES[job.precision])
         yield
+
+
+def _flash_attention(job: Job) -> Callable[..., Any]:
+    """transformers' flash_attention_2 with sdpa's flash kernel: no mask, fp32 cast down, padded rows packed and padded again.
+
+    Source: transformers/modeling_flash_attention_utils.py (fa_peft_integration_check, _upad_input, _pad_input).
+    """
+
+    def attention(
+        module: Any, query: Any, key: Any, value: Any, mask: Any, dropout: float = 0.0, scaling: Any = None, **_: Any
+    ) -> Any:
+        q, k, v = (tensor.to(DTYPES[job.precision]) for tensor in (query, key, value))
+        if not job.packing:
+            q, k, v = q.clone(), k.clone(), v.clone()
+        grouped = k.size(1) != q.size(1)
+        output = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, dropout_p=dropout, is_causal=True, scale=scaling, enable_gqa=grouped
+        ).transpose(1, 2)
+        return output.contiguous() if job.packing else output.clone(memory_format=torch.contiguous_format), None
+
+    return attention
 
 
 def _peft_on_quantized(replace: Callable[[Any, str, Any], None], compute: torch.dtype) -> None:

@@ -24,7 +24,9 @@ _FLASH = "Dao 2023, arXiv:2307.08691, sec. 3: q, k, v, the output and one fp32 l
 _EAGER = "transformers eager_attention_forward: softmax in fp32 keeps its result, and the product with v keeps its 16-bit copy"
 _LORA = "peft/tuners/lora/{layer,bnb}.py: A keeps its input (its own copy where the dtype is cast), B the rank-r product"
 _DORA = "peft/tuners/lora/dora.py: base result and low-rank result are both kept for the magnitude's gradient"
-_DORA_DROPOUT = "peft/tuners/lora/dora.py: with dropout the base's result is computed again, and the product keeps its cast weight"
+_DORA_DROPOUT = (
+    "peft/tuners/lora/dora.py: with dropout the base's result is computed again, and the product keeps its cast weight"
+)
 _IA3 = "peft/tuners/ia3/layer.py: the factor that is not the vector is kept, the MLP's in the vector's own dtype"
 _DROPOUT = "torch native_dropout keeps a 1-byte mask"
 _ACT = "the activation keeps its input, the product of gate and up both factors"
@@ -32,6 +34,9 @@ _PARAM_WRAPPER = "peft/tuners/lora/layer.py, ParamWrapper: W + BA of all experts
 _MOE = "transformers/integrations/moe.py, grouped matmul: rows are copied once per chosen expert"
 
 _GELU_NEW = "transformers/activations.py, NewGELUActivation in Python: pow, x / 2, tanh, 1 + tanh; autocast runs pow in fp32"
+
+
+_GELUS_IN_PYTHON = ("gelu_new", "gelu_fast")
 
 
 class Saved(NamedTuple):
@@ -48,8 +53,9 @@ def _norms(a: Architecture, w: Widths, T: Any, trained: bool) -> list[Saved]:
     D, n = a.hidden_size, a.norms_per_block
     if a.norm == "layernorm":
         width = max(w.normed, w.residual)
-        size = n * T * (width * D + 8)
-        return [Saved("norm inputs", size, f"{n} T ({width} D + 8)", _LAYER_NORM, size / 2)]
+        inputs = 1 if a.parallel_block and width == w.residual else n  # both norms of a parallel block read one tensor
+        size = T * (inputs * width * D + 8 * n)
+        return [Saved("norm inputs", size, f"T ({inputs} x {width} D + {8 * n})", _LAYER_NORM, size / 2)]
     product = (4 if a.norm_product_fp32 else w.normed) if trained else 0
     size = n * T * ((4 + product) * D + 4)
     saved = [Saved("norm inputs", size, f"{n} T ({4 + product} D + 4)", _NORM, size / 2)]
@@ -107,15 +113,9 @@ def _adapter(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
         )
         return [Saved("IA3: scaled values", T * size, "T b sum of scaled features", _IA3)]
     if isinstance(adapter, BottleneckAdapter):
-        width = 2 * (a.hidden_size + 2 * adapter.bottleneck_size)
-        return [
-            Saved(
-                "bottleneck inputs",
-                T * w.compute * width,
-                f"2 T ({w.compute} D + {2 * w.compute} m)",
-                "arXiv:1902.00751, sec. 2.1",
-            )
-        ]
+        b = w.compute if w.autocast else w.adapter
+        size = 2 * T * b * (a.hidden_size + 2 * adapter.bottleneck_size)
+        return [Saved("bottleneck inputs", size, f"2 T ({b} D + {2 * b} m)", "arXiv:1902.00751, sec. 2.1")]
     return []
 
 
@@ -133,11 +133,13 @@ def _attention(job: Job, w: Widths, kernel: Kernel, B: Any, S: Any) -> list[Save
     key_heads = H if kernel.expanded or a.kv_lora_rank else a.num_key_value_heads
     saved = []
     width = H * A + key_heads * (A + AV) + (H * a.qk_nope_head_dim if a.kv_lora_rank else 0)
-    if len(a.qkv_names) == 1 and a.rotary:  # values are a view of the fused projection, which so stays whole
+    if (
+        len(a.qkv_names) == 1 and a.rotary and not kernel.scores and w.linear == c
+    ):  # values are a view of the whole fused projection
         width += a.query_size + a.key_value_size
     saved.append(Saved("queries, keys, values", T * c * width, f"T x {width} x {c}", _EAGER if kernel.scores else _FLASH))
     if kernel.name == "eager":
-        width = c if a.attention_sinks else 4 + (c if c < 4 else 0) + (c if a.attn_logit_softcapping else 0)
+        width = c if _softmax_in_16_bit(a, w) else 4 + (c if c < 4 else 0) + (c if a.attn_logit_softcapping else 0)
         saved.append(Saved("attention scores", B * H * S * S * width, f"B H S S x {width}", _EAGER))
     else:
         saved.append(Saved("attention output", T * (c * H * AV + 4 * H), f"T ({c * AV} H + 4 H)", _FLASH))
@@ -155,7 +157,7 @@ def _attention(job: Job, w: Widths, kernel: Kernel, B: Any, S: Any) -> list[Save
 
 def _mlp(job: Job, w: Widths, T: Any, F: int) -> Saved:
     a = job.architecture
-    if a.hidden_act in ("gelu_new", "gelu_fast"):
+    if a.hidden_act in _GELUS_IN_PYTHON:
         width = 14 if w.autocast and w.linear < 4 else 4 * w.linear
         return Saved("MLP: activation", T * width * F, f"T x {F} x {width}", _GELU_NEW, T * width * F)
     tensors = 3 if a.gated_mlp else 1
@@ -201,10 +203,15 @@ def saved_by_block(job: Job, block: Block, w: Widths, kernel: Kernel) -> list[Sa
     return saved + _adapter(job, block, w, T)
 
 
+def _expert_width(w: Widths) -> int:
+    """Bytes per element inside routed experts: autocast's 16 bit, else the dtype of what comes in."""
+    return w.compute if w.autocast else w.normed
+
+
 def _experts(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
     """Rows sent to k experts each: their copies, the experts' inner tensors, and the results before they are summed."""
     a, adapter = job.architecture, job.adapter
-    k, D, M, c = a.num_experts_per_tok, a.hidden_size, a.moe_intermediate_size, w.compute
+    k, D, M, c = a.num_experts_per_tok, a.hidden_size, a.moe_intermediate_size, _expert_width(w)
     adapted = adapter.expert_targets(block) if isinstance(adapter, LoRA) else ()
     weights_need_gradient = adapter is None or bool(adapted)
     inner = T * k * c * M * (6 if a.experts_clamped else 3 if a.gated_mlp else 1)
@@ -221,13 +228,21 @@ def _experts(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
     return saved
 
 
+def _softmax_in_16_bit(a: Architecture, w: Widths) -> bool:
+    """Eager attention whose softmax names its own dtype: gpt-oss that of scores and sinks, Falcon that of the block's input.
+
+    Source: transformers modeling_gpt_oss.py (eager_attention_forward), modeling_falcon.py (FalconAttention.forward).
+    """
+    return w.attention < 4 and ((a.attention_sinks and w.vectors < 4) or (a.model_type == "falcon" and w.normed < 4))
+
+
 def _held_by_softmax_backward(job: Job, w: Widths) -> int:
     """Bytes per score in the softmax's backward beyond what forward saved (of which the 16-bit copy is gone by then).
 
     Result, gradient in, gradient out and one more temporary, all fp32; an fp16 softmax without autocast gives its gradient
-    in fp16 (one kernel, half_to_float). gpt-oss takes the softmax in 16 bit.
+    in fp16 (one kernel, half_to_float).
     """
-    if job.architecture.attention_sinks:
+    if _softmax_in_16_bit(job.architecture, w):
         return 3 * w.attention
     if w.attention == 4:
         return 12
@@ -239,6 +254,14 @@ def norm_backward(job: Job, w: Widths) -> Any:
     a = job.architecture
     width = 5 * 4 if a.norm == "rmsnorm" else w.residual + w.normed
     return job.micro_batch_size * job.length * a.hidden_size * width
+
+
+def _passing(job: Job, w: Widths) -> int:
+    """Bytes per element of an adapter's input between the linear's own and the one that A keeps: PEFT's cast and its dropout."""
+    dropout = isinstance(job.adapter, LoRA) and job.adapter.dropout
+    cast = w.adapter != w.linear and not (w.autocast and job.quantization != "none")
+    width = w.adapter if cast else w.linear
+    return (width if cast and (w.autocast or dropout) else 0) + (width if dropout and w.autocast and width != w.compute else 0)
 
 
 def block_backward(job: Job, block: Block, w: Widths, kernel: Kernel, saved: list[Saved]) -> Saved:
@@ -254,10 +277,13 @@ def block_backward(job: Job, block: Block, w: Widths, kernel: Kernel, saved: lis
     on_last = adapter is None or (isinstance(adapter, LoRA) and bool(block.mlp) and block.mlp[-1] in adapter.targets(block))
     converted, copied = _converted(job, w, w.linear)
     kept = converted if on_last else 0  # of the product, as the last linear's input
-    fp32 = 4 if adapter is not None and on_last and copied and w.autocast and w.linear < 4 else 0
-    running = T * (F * ((w.linear if copied or not on_last else 0) + fp32) + D * (w.residual + w.normed + 3 * w.linear))
-    routed = a.num_experts_per_tok * a.moe_intermediate_size * w.compute * (2 if adapter is None else 3) if block.experts else 0
-    product = T * (F * ((3 if a.gated_mlp else 2) * w.linear - kept) + routed + 2 * D * w.residual)
+    passing = _passing(job, w) if adapter is not None and on_last else 0
+    running = T * (F * ((w.linear if copied or not on_last else 0) + passing) + D * (w.residual + w.normed + 3 * w.linear))
+    routed = 0
+    if block.experts:
+        routed = a.num_experts_per_tok * a.moe_intermediate_size * _expert_width(w) * (2 if adapter is None else 3)
+    inner = 12 if a.hidden_act in _GELUS_IN_PYTHON and w.autocast else (3 if a.gated_mlp else 2) * w.linear - kept
+    product = T * (F * inner + routed + 2 * D * w.residual)
     by_mlp = sum(part.by_mlp for part in saved)  # gone by the time that the norm before the MLP, or the softmax, runs backward
     if isinstance(adapter, LoRA) and adapter.use_dora and adapter.targets(block):
         last = adapter.targets(block)[-1]

@@ -15,9 +15,7 @@ __all__ = ["resident_lines", "trained_bytes", "trained_formula", "weight_lines"]
 _COUNT = "parameter count x bytes of its dtype; tied embeddings count once"
 _QLORA = "Dettmers et al. 2023, arXiv:2305.14314, sec. 3; bitsandbytes replaces nn.Linear inside the blocks only"
 _KBIT = "peft/utils/other.py, prepare_model_for_kbit_training: 16-bit parameters that are not quantised become fp32"
-_FUSED = (
-    "transformers 5 keeps routed experts as 3-D parameters: no nn.Linear for bitsandbytes to replace; k-bit preparation makes them fp32"
-)
+_FUSED = "transformers 5 keeps routed experts as 3-D parameters: no nn.Linear for bitsandbytes to replace; k-bit preparation makes them fp32"
 _PEFT_DTYPE = "peft/tuners/tuners_utils.py, cast_adapter_dtype: fp32 for adapters of a 16-bit base"
 
 

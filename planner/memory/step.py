@@ -88,7 +88,9 @@ def _held_by_int8(job: Job, w: Widths, instant: str) -> Iterator[Line]:
         per_token = 0
         for block in job.architecture.blocks:
             first, *rest = block.attention
-            inputs = w.normed * first.in_features + w.attention * rest[-1].in_features
+            inputs = w.attention * rest[-1].in_features
+            if job.architecture.model_type != "olmo2":  # its norms come last: the first layers read the block's own input
+                inputs += w.normed * first.in_features
             inputs += sum(w.linear * x.in_features for x in rest[:-1] if x.in_features != first.in_features)
             if block.mlp:
                 inputs += w.normed * block.mlp[0].in_features + w.linear * block.mlp[-1].in_features
@@ -156,7 +158,14 @@ def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> 
             # In the embedding's own backward the block is gone and its gradients are there, and a tied head's as well.
             own = w.weights * (to_come + (a.embedding_params if a.tie_word_embeddings else 0))
             more = largest(own - sum(part.bytes for part in parts) - inside.bytes, 0)
-            yield Line("gradient of the embedding", "gradients", instant, more, f"what P_head x {w.weights} exceeds a block by", _EMBEDDING)
+            yield Line(
+                "gradient of the embedding",
+                "gradients",
+                instant,
+                more,
+                f"what P_head x {w.weights} exceeds a block by",
+                _EMBEDDING,
+            )
         elif job.trains_head:
             width = w.weights if job.adapter is None else w.vectors
             yield Line("gradient of the head", "gradients", instant, width * a.embedding_params, f"P_head x {width}", _AUTOGRAD)

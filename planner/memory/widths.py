@@ -26,26 +26,27 @@ def widths(job: Job) -> Widths:
     """The rules, one per line.
 
     Source: torch.amp documentation (lists of autocast operators); bitsandbytes/nn/modules.py (Linear4bit.forward gives its
-    result the input's dtype); peft/tuners/tuners_utils.py (_move_adapter_to_device_of_base_layer); peft/utils/other.py (prepare_model_for_kbit_training); transformers modeling files (RMSNorm).
+    result the input's dtype); peft/tuners/tuners_utils.py (_move_adapter_to_device_of_base_layer), peft/utils/other.py
+    (prepare_model_for_kbit_training); transformers modeling files (RMSNorm).
     """
     p, a = job.numbers, job.architecture
     weights = p.trained_bytes if job.adapter is None else p.frozen_bytes
     quantized = job.quantization != "none"
     vectors = 4 if quantized and job.kbit_preparation else weights
-    normed = 4 if a.norm == "layernorm" and p.autocast else vectors
+    # A quantised layer's result has the dtype of its input, which layer_norm makes fp32, and DoRA's fp32 result is added to it.
+    wide = job.method == "dora" or a.norm == "layernorm"
+    stream = 4 if quantized and p.autocast and wide else vectors
+    normed = 4 if a.norm == "layernorm" and p.autocast else stream
     linear = normed if quantized else p.compute_bytes
-    takes_dtype = not quantized and job.method not in (
-        "prefix",
-        "prompt",
-        "p-tuning",
-    )  # of the base layer; a 4-bit one has none to take
+    # An adapter takes its base layer's dtype, of which a 4-bit one has none to give.
+    takes_dtype = not quantized and job.method not in ("prefix", "prompt", "p-tuning")
     return Widths(
         weights=weights,
         vectors=vectors,
-        residual=vectors,
+        residual=stream,
         normed=normed,
         linear=linear,
-        attention=p.compute_bytes if p.autocast else linear,
+        attention=p.compute_bytes if p.autocast or job.attention_used == "flash" else linear,  # flash casts fp32 down
         logits=p.compute_bytes if p.autocast else vectors,
         compute=p.compute_bytes,
         adapter=weights if takes_dtype and not job.autocast_adapter_dtype else 4,

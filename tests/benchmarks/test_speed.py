@@ -5,9 +5,10 @@ import sys
 from typing import Any
 
 import numpy as np
+import pytest
 
 from planner.architecture import Architecture
-from planner.catalogues import load_catalogue, load_gpus
+from planner.catalogues import find_model, load_catalogue, load_gpus
 from planner.hardware import Gpu
 from planner.job import Job
 from planner.memory import memory_breakdown
@@ -53,3 +54,31 @@ def test_import_planner(benchmark: Any) -> None:
 
 def test_reading_the_models(benchmark: Any) -> None:
     assert benchmark(load_catalogue.__wrapped__)
+
+
+@pytest.fixture
+def needs_torch() -> None:
+    for package in ("torch", "transformers", "peft", "bitsandbytes"):
+        pytest.importorskip(package)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("needs_torch")
+@pytest.mark.parametrize("model", ["meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-70B"])
+def test_one_dry_run_after_imports(benchmark: Any, model: str) -> None:
+    from planner.dryrun import dry_run
+
+    job = Job(architecture=find_model(model))
+    result = benchmark.pedantic(dry_run, (job,), rounds=3, warmup_rounds=1)
+    assert len(result.traced_blocks) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("needs_torch")
+def test_the_allocator_on_the_log_of_8b(benchmark: Any, llama_3_8b: Architecture) -> None:
+    from planner.dryrun import dry_run
+    from planner.dryrun.allocator import replay
+
+    log = dry_run(Job(architecture=llama_3_8b)).log
+    benchmark.extra_info["events"] = len(log.events)
+    assert benchmark(replay, log.events, log.sizes).peak_reserved_bytes > 0
