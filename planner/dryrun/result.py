@@ -14,8 +14,9 @@ from planner.memory.lines import COMPONENTS, Line
 
 __all__ = ["DryRun", "module_kind"]
 
-# Where a dry run's device figure may lie, as ratios of `reserved`. Source: published T4 runs of the fitcheck archive, see data/README.md.
-RESERVED_BAND = (0.95, 1.05)
+# What a run reserved, as a ratio of its dry run's figure: the extremes of 45 published T4 runs (half are within 1 %).
+# Source: tests/test_dryrun_published.py
+RESERVED_BAND = (0.87, 1.15)
 
 
 @dataclass(frozen=True)
