@@ -268,7 +268,8 @@ def test_units_are_those_of_accelerate(method: str, tied: bool) -> None:
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, OffloadPolicy
     from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
-    from planner.dryrun.model import build_model, place, transformers_config
+    from planner.dryrun.model import build_model, transformers_config
+    from planner.dryrun.placement import place
 
     def units(model: Any) -> list[Any]:
         states = dict.fromkeys(module._get_fsdp_state() for module in model.modules() if isinstance(module, FSDPModule))
