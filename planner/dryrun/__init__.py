@@ -68,7 +68,6 @@ def dry_run(
     without: Iterable[str] = (),
     allocator: AllocatorOptions | None = None,
     capacity_bytes: int | None = None,
-    attention: str | None = None,
     assumptions: Assumptions | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> DryRun:
@@ -78,7 +77,7 @@ def dry_run(
 
     A few blocks are traced and repeated to the model's depth; `full` traces all blocks and both steps. `without` switches off
     rows of planner.dryrun.cuda.BEHAVIOURS or planner.dryrun.load.LOAD_BEHAVIOURS. `capacity_bytes` is what the allocator may
-    take; `attention` pins sdpa's kernel (`efficient`, `flash`). Raises InvalidJob or PlannerError, each one sentence.
+    take. Raises InvalidJob or PlannerError, each one sentence.
     """
     versions = _checked_versions()
     from planner.dryrun.cuda import BEHAVIOURS, Behaviours
@@ -98,7 +97,7 @@ def dry_run(
     behaviours = Behaviours(
         compute_capability=capability or (8, 0),
         workspace_bytes=int(assumptions.workspace(capability).value / 2),
-        attention=attention or ("flash" if job.attention == "flash" else "sdpa"),
+        attention="flash" if job.attention == "flash" else "sdpa",
         without=off,
     )
     kinds = block_kinds(job)
