@@ -10,12 +10,13 @@ import pytest
 from planner.errors import InvalidJob, PlannerError
 from planner.families import architecture_from_config
 from planner.job import Job
+from planner.sharding import Sharding
 
 torch = pytest.importorskip("torch")
 for package in ("transformers", "peft", "bitsandbytes"):
     pytest.importorskip(package)
 
-from planner.dryrun import DryRun, Sharding, dry_run  # noqa: E402
+from planner.dryrun import DryRun, dry_run  # noqa: E402
 from planner.dryrun.cuda import BEHAVIOURS, Behaviours  # noqa: E402
 from planner.dryrun.distributed import fake_mesh, fully_sharded, with_buckets  # noqa: E402
 from planner.dryrun.log import Allocation, EventLog  # noqa: E402
@@ -58,7 +59,9 @@ def alive(result: DryRun, instant: str, operator: str) -> list[Allocation]:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        (("zero3", 8), "kind is 'zero3'; it must be ddp, fsdp, hybrid"),
+        (("zero4", 8), "kind is 'zero4'; it must be ddp, zero1, zero2, zero3, fsdp, hybrid, tensor"),
+        (("tensor", 16), "16 GPUs are more than the 8 of one"),
+        (("zero2", 8, 8, "parameters"), "offload is 'parameters'; it must be none, optimizer"),
         (("fsdp", 1), "num_gpus is 1; it must be at least 2"),
         (("hybrid", 12, 8), "12 GPUs are not that with 8 a node"),
         (("hybrid", 8, 8), "hybrid sharding needs two or more whole nodes"),
@@ -68,6 +71,12 @@ def alive(result: DryRun, instant: str, operator: str) -> list[Allocation]:
 def test_what_cannot_be_shared_is_one_sentence(values: Any, sentence: str) -> None:
     with pytest.raises(InvalidJob, match=sentence):
         Sharding(*values)
+
+
+@pytest.mark.parametrize("sharding", [Sharding("zero3", 8), Sharding("fsdp", 8, offload="parameters")])
+def test_what_cannot_run_on_fake_tensors_is_refused(sharding: Sharding) -> None:
+    with pytest.raises(InvalidJob, match="use the closed form"):
+        dry_run(small_job(), sharding=sharding)
 
 
 # ---- DDP ---------------------------------------------------------------------------------------------------------------

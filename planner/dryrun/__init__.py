@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.dryrun.allocator import replay
 from planner.dryrun.depth import NotRepeatable, deepened, shallow_blocks
-from planner.dryrun.distributed import Sharding, with_buckets
+from planner.dryrun.distributed import refused_kinds, with_buckets
 from planner.dryrun.load import LOAD_BEHAVIOURS, with_load_phase
 from planner.dryrun.options import AllocatorOptions
 from planner.dryrun.result import DryRun
@@ -17,8 +17,9 @@ from planner.errors import InvalidJob, PlannerError
 from planner.hardware import Gpu
 from planner.job import Job
 from planner.memory.device import Assumptions
+from planner.sharding import Sharding
 
-__all__ = ["DryRun", "Sharding", "dry_run", "missing_packages"]
+__all__ = ["DryRun", "dry_run", "missing_packages"]
 
 # Versions whose insides the tracer knows: package -> first, first that is too new.
 _KNOWN = {
@@ -79,6 +80,7 @@ def dry_run(
     rows of planner.dryrun.cuda.BEHAVIOURS or planner.dryrun.load.LOAD_BEHAVIOURS. `capacity_bytes` is what the allocator may
     take. Raises InvalidJob or PlannerError, each one sentence.
     """
+    refused_kinds(sharding)
     versions = _checked_versions()
     from planner.dryrun.cuda import BEHAVIOURS, Behaviours
     from planner.dryrun.trace import trace_steps

@@ -9,19 +9,17 @@ blocks of each stream apart (`reserved`), NCCL's buffers, what loading holds bef
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from planner.dryrun.log import Allocation, EventLog
 from planner.errors import InvalidJob, PlannerError
 from planner.job import Job
+from planner.sharding import Sharding
 
 if TYPE_CHECKING:
     from planner.dryrun.ledger import Ledger
 
-__all__ = ["Sharding", "booked", "fake_mesh", "fully_sharded", "with_buckets"]
-
-Kind = Literal["ddp", "fsdp", "hybrid"]
+__all__ = ["booked", "fake_mesh", "fully_sharded", "refused_kinds", "with_buckets"]
 
 # Others of bitsandbytes and transformers mix DTensors with plain ones, or have operators without a sharding rule.
 _TAKE_SHARDS = ("adamw", "adamw-fused", "sgd", "sgd-momentum")
@@ -30,40 +28,13 @@ _TAKE_SHARDS = ("adamw", "adamw-fused", "sgd", "sgd-momentum")
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 2**20, 25 * 2**20
 
 
-@dataclass(frozen=True)
-class Sharding:
-    """How `num_gpus` ranks share one model; a dry run shows one of them. Raises InvalidJob.
-
-    `ddp` copies all, `fsdp` (FSDP2, full shard) divides parameters, gradients and states by all GPUs, `hybrid` by those of a
-    node. A bitsandbytes 4-bit base is stored as integers and stays whole under FSDP. Gradients are summed in the compute dtype,
-    as Accelerate sets it, or with `fp32_reduction` in fp32.
-    """
-
-    kind: Kind
-    num_gpus: int
-    gpus_per_node: int = 8
-    fp32_reduction: bool = False
-
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            known = ", ".join(get_args(Kind))
-            raise InvalidJob(
-                "{name} is {given}; it must be {expected}", field="kind", name="kind", given=repr(self.kind), expected=known
-            )
-        if self.num_gpus < 2:
-            raise InvalidJob(
-                "{name} is {given}; it must be at least {limit}", field="num_gpus", name="num_gpus", given=self.num_gpus, limit=2
-            )
-        if self.kind == "hybrid" and (self.gpus_per_node < 2 or self.num_gpus % self.gpus_per_node or self.nodes < 2):
-            raise InvalidJob(
-                "hybrid sharding needs two or more whole nodes of two or more GPUs; {num_gpus} GPUs are not that with {gpus_per_node} a node",
-                field="gpus_per_node", num_gpus=self.num_gpus, gpus_per_node=self.gpus_per_node,
-            )  # fmt: skip
-
-    @property
-    def nodes(self) -> int:
-        """Nodes, where each is full."""
-        return self.num_gpus // self.gpus_per_node
+def refused_kinds(sharding: Sharding | None) -> None:
+    """Raise InvalidJob for what cannot run on fake tensors: DeepSpeed, tensor parallelism and offload."""
+    if sharding and (sharding.kind not in ("ddp", "fsdp", "hybrid") or sharding.offload != "none"):
+        raise InvalidJob(
+            "a dry run knows ddp, fsdp and hybrid without offload, not {kind} with offload {offload}; use the closed form",
+            field="kind", kind=sharding.kind, offload=sharding.offload,
+        )  # fmt: skip
 
 
 # ---- DDP ---------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from torch._subclasses import FakeTensorMode
 
 from planner.dryrun.cuda import Behaviours, replaced
 from planner.dryrun.depth import with_second_step
-from planner.dryrun.distributed import Sharding, booked, fake_mesh, fully_sharded
+from planner.dryrun.distributed import booked, fake_mesh, fully_sharded
 from planner.dryrun.ledger import Ledger
 from planner.dryrun.log import EventLog
 from planner.dryrun.losses import put_loss
@@ -21,6 +21,7 @@ from planner.dryrun.model import DTYPES, block_list, build_model, transformers_c
 from planner.dryrun.placement import place
 from planner.errors import InvalidJob
 from planner.job import Job
+from planner.sharding import Sharding
 
 __all__ = ["trace_steps"]
 

@@ -1,0 +1,94 @@
+"""How several GPUs share one model: copied, divided, or divided layer by layer. One GPU has no Sharding."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from planner.errors import InvalidJob
+
+__all__ = ["Kind", "Offload", "Sharding"]
+
+Kind = Literal["ddp", "zero1", "zero2", "zero3", "fsdp", "hybrid", "tensor"]
+Offload = Literal["none", "optimizer", "parameters"]
+
+# What may leave the GPUs for host memory. Source: deepspeed/runtime/zero/config.py (offload_optimizer in stages 1 to 3,
+# offload_param in stage 3); torch FSDP2 CPUOffloadPolicy (parameters, gradients and states together).
+_OFFLOADS: dict[str, tuple[Offload, ...]] = {
+    "zero1": ("optimizer",), "zero2": ("optimizer",), "zero3": ("optimizer", "parameters"), "fsdp": ("parameters",),
+    "hybrid": ("parameters",),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How `num_gpus` ranks share one model. Raises InvalidJob.
+
+    `ddp` copies all. DeepSpeed's `zero1` divides optimizer states, `zero2` gradients too, `zero3` parameters too. `fsdp` (FSDP2,
+    full shard) divides all three by all GPUs, `hybrid` by those of a node. `tensor` divides every linear layer within one node,
+    where all GPUs work on the same rows. A bitsandbytes 4-bit base is stored as integers and stays whole but under `tensor`.
+    Gradients are summed in the compute dtype, as Accelerate sets it, or with `fp32_reduction` in fp32.
+    """
+
+    kind: Kind
+    num_gpus: int
+    gpus_per_node: int = 8
+    offload: Offload = "none"
+    fp32_reduction: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            known = ", ".join(get_args(Kind))
+            raise InvalidJob(
+                "{name} is {given}; it must be {expected}", field="kind", name="kind", given=repr(self.kind), expected=known
+            )
+        for name, limit in (("num_gpus", 2), ("gpus_per_node", 1)):
+            if getattr(self, name) < limit:
+                raise InvalidJob(
+                    "{name} is {given}; it must be at least {limit}",
+                    field=name,
+                    name=name,
+                    given=getattr(self, name),
+                    limit=limit,
+                )
+        uneven = self.num_gpus > self.gpus_per_node and self.num_gpus % self.gpus_per_node
+        if self.kind == "hybrid" and (self.gpus_per_node < 2 or uneven or self.nodes < 2):
+            raise InvalidJob(
+                "hybrid sharding needs two or more whole nodes of two or more GPUs; {num_gpus} GPUs are not that with {gpus_per_node} a node",
+                field="gpus_per_node", num_gpus=self.num_gpus, gpus_per_node=self.gpus_per_node,
+            )  # fmt: skip
+        if self.kind == "tensor" and self.num_gpus > self.gpus_per_node:
+            raise InvalidJob(
+                "tensor parallelism stays within a node; {num_gpus} GPUs are more than the {gpus_per_node} of one",
+                field="num_gpus", num_gpus=self.num_gpus, gpus_per_node=self.gpus_per_node,
+            )  # fmt: skip
+        allowed = ("none", *_OFFLOADS.get(self.kind, ()))
+        if self.offload not in allowed:
+            raise InvalidJob(
+                "{name} is {given}; it must be {expected}", field="offload", name="offload", given=repr(self.offload), expected=", ".join(allowed)
+            )  # fmt: skip
+
+    @property
+    def nodes(self) -> int:
+        """Nodes, the last one perhaps not full."""
+        return -(-self.num_gpus // self.gpus_per_node)
+
+    @property
+    def data_parallel(self) -> int:
+        """Ranks that work on rows of their own."""
+        return 1 if self.kind == "tensor" else self.num_gpus
+
+    @property
+    def weight_shards(self) -> int:
+        """Parts into which the weights that can be divided are divided."""
+        return {"zero3": self.num_gpus, "fsdp": self.num_gpus, "tensor": self.num_gpus, "hybrid": self.gpus_per_node}.get(
+            self.kind, 1
+        )
+
+    @property
+    def gradient_shards(self) -> int:
+        """Parts into which gradients are divided once they are reduced."""
+        return self.num_gpus if self.kind == "zero2" else self.weight_shards
+
+    @property
+    def state_shards(self) -> int:
+        """Parts into which optimizer states are divided."""
+        return self.num_gpus if self.kind in ("zero1", "zero2") else self.weight_shards
