@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-__all__ = ["COMPONENTS", "INSTANTS", "RESIDENT", "Line", "choose", "largest"]
+__all__ = ["COMPONENTS", "INSTANTS", "RESIDENT", "Line", "choose", "largest", "maximum"]
 
 # In the order in which a bar stacks them.
 COMPONENTS = (
@@ -56,3 +56,8 @@ def choose(condition: Any, yes: Any, no: Any) -> Any:
     import numpy as np
 
     return np.where(condition, yes, no)
+
+
+def maximum(value: Any) -> float:
+    """The largest of an array, or the number itself."""
+    return float(value if isinstance(value, int | float) else value.max())

@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 from planner.job import Job
+from planner.memory.lines import maximum
 
-__all__ = ["Kernel", "Widths", "attention_kernel", "widths"]
+__all__ = ["Kernel", "Widths", "attention_kernel", "in_16_bit", "widths"]
 
 
 class Widths(NamedTuple):
@@ -54,6 +55,14 @@ def widths(job: Job) -> Widths:
     )
 
 
+def in_16_bit(job: Job, w: Widths) -> tuple[Job, Widths]:
+    """The step as FSDP's mixed precision and DeepSpeed run it: parameters cast to 16 bit as a whole, and no autocast."""
+    if not w.autocast:
+        return job, w
+    run = job.model_copy(update={"precision": job.precision.removesuffix("-mixed"), "kbit_preparation": False})
+    return run, widths(run)._replace(adapter=w.compute)
+
+
 class Kernel(NamedTuple):
     """Which attention runs: `eager` holds all scores, `flash` and `efficient` do not."""
 
@@ -68,13 +77,16 @@ def attention_kernel(job: Job, w: Widths, compute_capability: tuple[int, int] | 
 
     sdpa takes the flash kernel for 16-bit inputs of at most 256 features per head, without a mask, from compute capability
     8.0 on; else the memory-efficient one, which needs keys and values copied to every query head.
-    Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp; on sm_75 as measured by the fitcheck archive (2025-09).
+    A sliding window that the rows reach is such a mask, on all layers here; of many lengths the longest decides.
+    Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp; on sm_75 as measured by the fitcheck archive (2025-09);
+    transformers/masking_utils.py (sliding_window_causal_mask_function, _ignore_causal_mask_sdpa).
     """
     a, asked = job.architecture, job.attention_used
     grouped = a.num_key_value_heads < a.num_attention_heads
     if asked == "eager":
         return Kernel("eager", scores=True, expanded=grouped)
-    masked = not job.packing or job.method == "prefix"  # virtual keys have no causal shape
+    reached = a.sliding_window is not None and maximum(job.length) >= a.sliding_window
+    masked = not job.packing or job.method == "prefix" or reached  # virtual keys have no causal shape
     fits = (
         w.attention == 2
         and a.head_dim <= 256
