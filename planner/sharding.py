@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from planner.errors import InvalidJob
+from planner.job import Job
 
-__all__ = ["Kind", "Offload", "Sharding"]
+__all__ = ["Kind", "Offload", "Sharding", "check_sharding"]
 
 Kind = Literal["ddp", "zero1", "zero2", "zero3", "fsdp", "hybrid", "tensor"]
 Offload = Literal["none", "optimizer", "parameters"]
@@ -18,14 +19,24 @@ _OFFLOADS: dict[str, tuple[Offload, ...]] = {
 }  # fmt: skip
 
 
+# Optimizers that take a part of a tensor for a tensor. Others of bitsandbytes and transformers refuse FSDP2's DTensors, or look at
+# rows and columns, which DeepSpeed's flat parts have not.
+_TAKE_PARTS = {
+    "fsdp": ("adamw", "adamw-fused", "sgd", "sgd-momentum"),
+    "deepspeed": ("adamw", "adamw-fused", "lion", "sgd", "sgd-momentum"),
+}
+
+
 @dataclass(frozen=True)
 class Sharding:
     """How `num_gpus` ranks share one model. Raises InvalidJob.
 
     `ddp` copies all. DeepSpeed's `zero1` divides optimizer states, `zero2` gradients too, `zero3` parameters too. `fsdp` (FSDP2,
     full shard) divides all three by all GPUs, `hybrid` by those of a node. `tensor` divides every linear layer within one node,
-    where all GPUs work on the same rows. A bitsandbytes 4-bit base is stored as integers and stays whole but under `tensor`.
-    Gradients are summed in the compute dtype, as Accelerate sets it, or with `fp32_reduction` in fp32.
+    where all GPUs work on the same rows. A bitsandbytes 4-bit base is stored as integers and stays whole on each GPU, unless FSDP
+    may divide it because it was stored in a float dtype (`divided_base`: bnb_4bit_quant_storage). `fsdp_version` 1 is the older
+    FullyShardedDataParallel, Accelerate's default. Gradients are summed in the compute dtype, as Accelerate sets it, or with
+    `fp32_reduction` in fp32.
     """
 
     kind: Kind
@@ -33,6 +44,8 @@ class Sharding:
     gpus_per_node: int = 8
     offload: Offload = "none"
     fp32_reduction: bool = False
+    divided_base: bool = False
+    fsdp_version: Literal[1, 2] = 2
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -92,3 +105,30 @@ class Sharding:
     def state_shards(self) -> int:
         """Parts into which optimizer states are divided."""
         return self.num_gpus if self.kind in ("zero1", "zero2") else self.weight_shards
+
+
+def check_sharding(job: Job, sharding: Sharding) -> None:
+    """Raise InvalidJob, one sentence that names the field, where the libraries refuse `job` on several GPUs in this way."""
+    kind, a = sharding.kind, job.architecture
+    if kind == "tensor":
+        if job.quantization != "none" or job.method not in ("full", "lora"):
+            raise InvalidJob("transformers divides tensors of full fine-tuning and of LoRA on a 16-bit base only", field="method")
+        if a.num_key_value_heads % sharding.num_gpus:
+            raise InvalidJob(
+                "{given} GPUs do not divide the {heads} key/value heads of {model}",
+                field="num_gpus", given=sharding.num_gpus, heads=a.num_key_value_heads, model=a.name,
+            )  # fmt: skip
+        return
+    if kind == "ddp":
+        return
+    if job.quantization == "int8" and kind in ("fsdp", "hybrid", "zero3"):
+        raise InvalidJob(
+            "bitsandbytes' int8 layers lose their row scales where parameters are divided; use a 4-bit base, or ddp",
+            field="quantization",
+        )
+    known = _TAKE_PARTS["fsdp" if kind in ("fsdp", "hybrid") else "deepspeed"]
+    if job.optimizer not in known:
+        raise InvalidJob(
+            "optimizer {optimizer} cannot work on the parts of tensors that {kind} gives it; use one of {known}, or ddp",
+            field="optimizer", optimizer=job.optimizer, kind=kind, known=", ".join(known),
+        )  # fmt: skip

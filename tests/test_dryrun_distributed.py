@@ -160,7 +160,7 @@ def test_the_process_group_is_gone_afterwards(kind: Any) -> None:
 
 
 def test_the_process_group_is_gone_after_an_error() -> None:
-    with pytest.raises(InvalidJob, match="adamw-8bit refuses the DTensors of FSDP2; use one of adamw, "):
+    with pytest.raises(InvalidJob, match="adamw-8bit cannot work on the parts of tensors that fsdp gives it; use one of adamw, "):
         run(Sharding("fsdp", 8), optimizer="adamw-8bit")
     with pytest.raises(InvalidJob, match="int8 layers lose their row scales"):
         run(Sharding("fsdp", 8), method="lora", quantization="int8")

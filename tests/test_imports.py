@@ -34,8 +34,10 @@ LAYERS: list[dict[str, set[str]]] = [
         "optimizers": set(),
         "hardware": set(),
         "job": {"adapters", "architecture", "blocks", "optimizers", "precision"},
+        "sharding": {"job"},
+        "workload": {"architecture", "job"},
     },
-    {"memory": set(), "compute": set(), "interconnect": set(), "storage": set(), "schedule": set(), "cost": set()},
+    {"memory": set()},
     {"catalogues": set(), "hub": {"catalogues"}, "prices": set(), "dataset": set(), "plan": set()},
     {"dryrun": set()},
     {

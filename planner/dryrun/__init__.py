@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.dryrun.allocator import replay
 from planner.dryrun.depth import NotRepeatable, deepened, shallow_blocks
-from planner.dryrun.distributed import refused_kinds, with_buckets
+from planner.dryrun.distributed import check_kind, with_buckets
 from planner.dryrun.load import LOAD_BEHAVIOURS, with_load_phase
 from planner.dryrun.options import AllocatorOptions
 from planner.dryrun.result import DryRun
@@ -80,7 +80,7 @@ def dry_run(
     rows of planner.dryrun.cuda.BEHAVIOURS or planner.dryrun.load.LOAD_BEHAVIOURS. `capacity_bytes` is what the allocator may
     take. Raises InvalidJob or PlannerError, each one sentence.
     """
-    refused_kinds(sharding)
+    check_kind(job, sharding)
     versions = _checked_versions()
     from planner.dryrun.cuda import BEHAVIOURS, Behaviours
     from planner.dryrun.trace import trace_steps

@@ -14,27 +14,28 @@ from typing import TYPE_CHECKING, Any
 from planner.dryrun.log import Allocation, EventLog
 from planner.errors import InvalidJob, PlannerError
 from planner.job import Job
-from planner.sharding import Sharding
+from planner.sharding import Sharding, check_sharding
 
 if TYPE_CHECKING:
     from planner.dryrun.ledger import Ledger
 
-__all__ = ["booked", "fake_mesh", "fully_sharded", "refused_kinds", "with_buckets"]
-
-# Others of bitsandbytes and transformers mix DTensors with plain ones, or have operators without a sharding rule.
-_TAKE_SHARDS = ("adamw", "adamw-fused", "sgd", "sgd-momentum")
+__all__ = ["booked", "check_kind", "fake_mesh", "fully_sharded", "with_buckets"]
 
 # Source: torch/csrc/distributed/c10d/reducer.hpp (kDefaultFirstBucketBytes, kDefaultBucketBytesCap).
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 2**20, 25 * 2**20
 
 
-def refused_kinds(sharding: Sharding | None) -> None:
-    """Raise InvalidJob for what cannot run on fake tensors: DeepSpeed, tensor parallelism and offload."""
-    if sharding and (sharding.kind not in ("ddp", "fsdp", "hybrid") or sharding.offload != "none"):
+def check_kind(job: Job, sharding: Sharding | None) -> None:
+    """Raise InvalidJob for what cannot run on fake tensors: DeepSpeed, tensor parallelism, offload, FSDP1, a divided 4-bit base."""
+    if sharding is None:
+        return
+    check_sharding(job, sharding)
+    unknown = (sharding.offload, sharding.divided_base, sharding.fsdp_version) != ("none", False, 2)
+    if sharding.kind not in ("ddp", "fsdp", "hybrid") or unknown:
         raise InvalidJob(
-            "a dry run knows ddp, fsdp and hybrid without offload, not {kind} with offload {offload}; use the closed form",
-            field="kind", kind=sharding.kind, offload=sharding.offload,
-        )  # fmt: skip
+            "a dry run knows ddp, and fsdp and hybrid of version 2 with an integer base and no offload; use the closed form",
+            field="kind",
+        )
 
 
 # ---- DDP ---------------------------------------------------------------------------------------------------------------
@@ -107,7 +108,6 @@ def fully_sharded(model: Any, job: Job, count: int, sharding: Sharding, mesh: An
 
     Units are each of the `count` blocks, the embeddings, final norm with head, and the rest. 4-bit parameters are left out, so
     that each rank has them whole. Mixed precision is FSDP's own, without autocast: Accelerate's prepare skips prepare_model here.
-    Raises InvalidJob for an int8 base and for optimizers that refuse DTensors.
     Source: accelerate 1.15, utils/fsdp_utils.py (fsdp2_prepare_model), utils/dataclasses.py (set_mixed_precision).
     """
     import torch
@@ -116,15 +116,6 @@ def fully_sharded(model: Any, job: Job, count: int, sharding: Sharding, mesh: An
     from planner.dryrun.model import DTYPES, block_list
     from planner.dryrun.placement import place
 
-    if job.quantization == "int8":
-        raise InvalidJob(
-            "bitsandbytes' int8 layers lose their row scales under FSDP2; use a 4-bit base, or DDP", field="quantization"
-        )
-    if job.optimizer not in _TAKE_SHARDS:
-        raise InvalidJob(
-            "optimizer {optimizer} refuses the DTensors of FSDP2; use one of {known}, or DDP",
-            field="optimizer", optimizer=job.optimizer, known=", ".join(_TAKE_SHARDS),
-        )  # fmt: skip
     placed = list(place(model, job))
     policy, dtype = MixedPrecisionPolicy(), DTYPES[job.precision]
     if job.numbers.autocast:

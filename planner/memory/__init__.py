@@ -7,6 +7,7 @@ caching allocator took), `device` (reserved and the CUDA context: what the card 
 
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import chain
 from typing import Any
 
 from planner.hardware import Gpu
@@ -14,9 +15,10 @@ from planner.job import Job
 from planner.memory.device import Assumptions, Peak, device_peak, workspace_line
 from planner.memory.lines import COMPONENTS, INSTANTS, RESIDENT, Line
 from planner.memory.resident import resident_lines
-from planner.memory.sharding import sharded
+from planner.memory.sharding import lines_of_rank
 from planner.memory.step import instant_lines
 from planner.memory.widths import attention_kernel, widths
+from planner.sharding import Sharding, check_sharding
 
 __all__ = ["COMPONENTS", "INSTANTS", "Assumptions", "Line", "MemoryBreakdown", "Peak", "memory_breakdown"]
 
@@ -79,21 +81,29 @@ class MemoryBreakdown:
         return {letter: value for letter, value in self.letters.items() if letter in words}
 
 
-def memory_breakdown(job: Job, gpu: Gpu | None = None, assumptions: Assumptions | None = None) -> MemoryBreakdown:
+def memory_breakdown(
+    job: Job, gpu: Gpu | None = None, assumptions: Assumptions | None = None, sharding: Sharding | None = None
+) -> MemoryBreakdown:
     """Peak memory per GPU of one step of `job`, from the second step on, on `gpu` (None: a card of Ampere or newer).
+
+    With `sharding` it is the memory of one of several GPUs; its sizes (micro-batch, accumulation) are per GPU. Raises InvalidJob
+    where the libraries refuse the job on several GPUs in that way.
 
     `job` may carry NumPy arrays in its numeric fields (see `planner.plan.sweep`); then every `bytes` is an array and
     `peak.instant` names the instant of the largest peak.
     """
     assumptions = assumptions or _default_assumptions()
     capability = gpu.compute_capability if gpu else None
+    if sharding:
+        check_sharding(job, sharding)
     w = widths(job)
     kernel = attention_kernel(job, w, capability)
-    lines = sharded([*resident_lines(job, w), workspace_line(assumptions, capability), *instant_lines(job, w, kernel)], job)
+    alone = chain(resident_lines(job, w), instant_lines(job, w, kernel))
+    lines = [workspace_line(assumptions, capability), *(lines_of_rank(job, w, kernel, sharding) if sharding else alone)]
     totals: dict[str, Any] = {}
     for _, _, instant, size, _, _ in lines:
         totals[instant] = totals.get(instant, 0) + size
     resident = totals.pop(RESIDENT)
     allocated_at = {i: totals[i] + (0 if i == "load" else resident) for i in INSTANTS if i in totals}
-    peak = device_peak(allocated_at, kernel, assumptions, capability)
+    peak = device_peak(allocated_at, kernel, assumptions, capability, several_gpus=sharding is not None)
     return MemoryBreakdown(job, tuple(lines), kernel.name, allocated_at, peak)

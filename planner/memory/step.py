@@ -12,7 +12,7 @@ from planner.memory.loss import loss_memory
 from planner.memory.resident import trained_bytes, trained_formula, weight_lines
 from planner.memory.widths import Kernel, Widths
 
-__all__ = ["instant_lines"]
+__all__ = ["instant_lines", "load_lines", "optimizer_lines"]
 
 _CHECKPOINT = "Chen et al. 2016, arXiv:1604.06174: one input per block is kept, the block runs again in backward"
 _AUTOGRAD = "torch autograd: a gradient appears in its layer's backward and lives until zero_grad(set_to_none=True)"
@@ -30,19 +30,19 @@ _MERGE = "peft merge_and_unload: a quantised layer is made 16-bit, added to and 
 
 def instant_lines(job: Job, w: Widths, kernel: Kernel) -> Iterator[Line]:
     """Lines of load, forward end, loss, backward of the last and first block, optimizer step; evaluation and save if asked."""
-    yield from _load(job, w)
+    yield from load_lines(job, w)
     saved = [saved_by_block(job, block, w, kernel) for block in job.architecture.blocks]
     yield from _forward_and_loss(job, w, kernel, saved)
     yield from _backward(job, w, kernel, saved)
-    yield from _optimizer(job, w)
+    yield from optimizer_lines(job, w)
     if job.evaluation:
         yield from _evaluation(job, w, kernel)
     if job.save == "merged":
         yield from _merge(job)
 
 
-def _load(job: Job, w: Widths) -> Iterator[Line]:
-    """Its fullest moment is near its end: the last quantisation, the last cast to fp32, or the adapter's arrival."""
+def load_lines(job: Job, w: Widths) -> Iterator[Line]:
+    """The load; its fullest moment is near its end: the last quantisation, the last cast to fp32, or the adapter's arrival."""
     a = job.architecture
     yield from weight_lines(job, w.vectors, "load")
     more, formula = (trained_bytes(job, w), trained_formula(job, w)) if job.adapter is not None else (0, "0")
@@ -171,7 +171,8 @@ def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> 
             yield Line("gradient of the head", "gradients", instant, width * a.embedding_params, f"P_head x {width}", _AUTOGRAD)
 
 
-def _optimizer(job: Job, w: Widths) -> Iterator[Line]:
+def optimizer_lines(job: Job, w: Widths) -> Iterator[Line]:
+    """Lines of the optimizer's step."""
     yield _gradients(job, w, "optimizer")
     yield from _kept_logits(job, w, "optimizer")
     row = job.optimizer_row
