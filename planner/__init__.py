@@ -6,7 +6,8 @@ from planner.errors import PlannerError
 from planner.hub import load_model
 from planner.job import Job
 from planner.memory import Assumptions, MemoryBreakdown, memory_breakdown
-from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan, remedies, sweep
+from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan, sweep
+from planner.remedies import remedies
 
 __all__ = [
     "Architecture", "Assumptions", "Job", "MemoryBreakdown", "Plan", "PlannerError", "cards_that_fit", "find_gpu", "find_model",

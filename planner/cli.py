@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -11,9 +12,21 @@ from planner.catalogues import find_gpu, load_gpus
 from planner.dryrun_command import dryrun
 from planner.errors import PlannerError
 from planner.figures import COMPONENT_NAMES
-from planner.job_options import BAD_INPUT, DEFAULT_GPU, DOES_NOT_FIT, FITS, bad_input, job_of, job_options
-from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan, remedies
-from planner.sentences import model_summary, note_texts, remedy_text, verdict_text
+from planner.job_options import (
+    BAD_INPUT,
+    DEFAULT_GPU,
+    DOES_NOT_FIT,
+    FITS,
+    bad_input,
+    job_of,
+    job_options,
+    sharding_options,
+)
+from planner.nodes import cards_needed
+from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan
+from planner.remedies import remedies
+from planner.sentences import model_summary, need_text, note_texts, remedy_text, verdict_text
+from planner.sharding import sharding_of
 from planner.tables import lines_text, methods_table
 from planner.texts import LANGUAGES, translated
 from planner.units import format_gib
@@ -58,6 +71,7 @@ def lab(port: int | None, no_browser: bool) -> None:
 
 @planner.command()
 @job_options
+@sharding_options
 @click.option("--gpu", default=DEFAULT_GPU, show_default=True, help="card to fit on, by id or name")
 @click.option("--explain", is_flag=True, help="every line with its formula, numbers and source")
 @click.option("--json", "as_json", is_flag=True, help="one JSON document on standard output")
@@ -65,6 +79,10 @@ def lab(port: int | None, no_browser: bool) -> None:
 def estimate(
     model: str,
     gpu: str,
+    num_gpus: int,
+    sharding: str,
+    gpus_per_node: int,
+    offload: str,
     revision: str | None,
     explain: bool,
     as_json: bool,
@@ -76,7 +94,8 @@ def estimate(
     MODEL is a catalogue name, a path to a config.json or its folder, or an id on the Hugging Face Hub.
     """
     with bad_input(language):
-        plan = make_plan(job_of(model, revision, options), find_gpu(gpu))
+        job = job_of(model, revision, options)
+        plan = make_plan(job, find_gpu(gpu), sharding=sharding_of(job, num_gpus, sharding, gpus_per_node, offload))
     click.echo(json.dumps(_document(plan), indent=2, allow_nan=False) if as_json else _report(plan, explain, language))
     sys.exit(FITS if plan.fits else DOES_NOT_FIT)
 
@@ -92,13 +111,14 @@ def _document(plan: Plan) -> dict[str, Any]:
         "verdict": plan.verdict,
         "model": plan.job.architecture.name,
         "job": plan.job.model_dump(mode="json", exclude={"architecture"}),
+        "sharding": asdict(plan.sharding) if plan.sharding else None,
         "gpu": {"id": plan.gpu.id, "name": plan.gpu.name, "usable_bytes": plan.gpu.usable_memory_bytes},
         "peak": {
             "allocated_bytes": int(peak.allocated), "reserved_bytes": int(peak.reserved), "device_bytes": int(peak.device),
             "low_bytes": int(peak.low), "high_bytes": int(peak.high), "instant": peak.instant,
         },
         "headroom_bytes": plan.headroom_bytes,
-        "largest_micro_batch": largest_that_fits(plan.job, plan.gpu, "micro_batch_size"),
+        "largest_micro_batch": largest_that_fits(plan.job, plan.gpu, "micro_batch_size", plan.sharding),
         "trained_params": int(plan.job.trained_params),
         "lines": [
             {
@@ -122,11 +142,15 @@ def _report(plan: Plan, explain: bool, language: str) -> str:
         parts.append(f"  {format_gib(size, language=language):>10}  {translated(COMPONENT_NAMES[component], language)}")
     parts += ["", *note_texts(plan, language)]
     if not plan.fits:
-        parts += [f"- {remedy_text(remedy, language)}" for remedy in remedies(job, gpu)]
+        parts += [f"- {remedy_text(remedy, language)}" for remedy in remedies(job, gpu, plan.sharding)]
         larger = cards_that_fit(job, load_gpus().values())
         if larger:
             names = ", ".join(other.gpu.label for other in larger[:5])
             parts.append(translated("Smallest cards that hold it: {cards}", language).format(cards=names))
+        (need,) = cards_needed(job, [gpu])
+        several = translated("How many {gpu} it takes: {count} ({why})", language)
+        count = str(need.num_gpus) if need.plan.fits else f"> {need.num_gpus}"
+        parts.append(several.format(gpu=gpu.label, count=count, why=need_text(need, language)))
     if explain:
         parts += ["", lines_text(plan.memory, language)]
     return "\n".join(parts)

@@ -6,7 +6,7 @@ from planner.dryrun.compare import Compared, by_component, by_instant, by_level
 from planner.dryrun.summary import DryRunSummary
 from planner.figures import COMPONENT_NAMES, INSTANT_NAMES
 from planner.plan import Plan
-from planner.sentences import peak_verdict
+from planner.sentences import cards_text, peak_verdict
 from planner.tables import Table
 from planner.texts import translated
 from planner.units import format_gib, format_number, format_share
@@ -30,7 +30,7 @@ def dry_verdict_text(plan: Plan, found: DryRunSummary, language: str) -> str:
     if found.peak.device > gpu.usable_memory_bytes:
         line = "Tight on {gpu}: the step runs through only as the allocator gives back what it cached; else it takes {device}."
         return say(line).format(gpu=gpu.label, device=gib(found.peak.device))
-    return peak_verdict(found.verdict, found.peak, gpu, language)
+    return peak_verdict(found.verdict, found.peak, gpu, language, cards=cards_text(plan, language))
 
 
 def peak_text(plan: Plan, found: DryRunSummary, language: str) -> str:

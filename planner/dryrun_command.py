@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -16,9 +17,10 @@ from planner.dryrun.process import LOADING
 from planner.dryrun.snapshot import write_snapshot
 from planner.dryrun.summary import DryRunSummary, summarised
 from planner.figures import COMPONENT_NAMES
-from planner.job_options import DEFAULT_GPU, DOES_NOT_FIT, FITS, bad_input, job_of, job_options
+from planner.job_options import DEFAULT_GPU, DOES_NOT_FIT, FITS, bad_input, job_of, job_options, sharding_options
 from planner.plan import Plan, make_plan
 from planner.sentences import model_summary, note_texts
+from planner.sharding import sharding_of
 from planner.texts import LANGUAGES, translated
 from planner.timeline import memory_timeline, write_page
 from planner.units import format_gib
@@ -28,6 +30,7 @@ __all__ = ["dryrun"]
 
 @click.command()
 @job_options
+@sharding_options
 @click.option("--gpu", default=DEFAULT_GPU, show_default=True, help="card to run on, by id or name")
 @click.option("--full", is_flag=True, help="trace every block and both steps, not a few that are repeated")
 @click.option("--allocator", default="", metavar="OPTIONS", help="as PYTORCH_CUDA_ALLOC_CONF has them")
@@ -39,6 +42,10 @@ def dryrun(
     model: str,
     revision: str | None,
     gpu: str,
+    num_gpus: int,
+    sharding: str,
+    gpus_per_node: int,
+    offload: str,
     full: bool,
     allocator: str,
     timeline: str | None,
@@ -59,10 +66,12 @@ def dryrun(
 
     with bad_input(language):
         settings = parse_options(allocator)
-        plan = make_plan(job_of(model, revision, options), find_gpu(gpu))
+        job = job_of(model, revision, options)
+        shared = sharding_of(job, num_gpus, sharding, gpus_per_node, offload, integer_base=True)
+        plan = make_plan(job, find_gpu(gpu), sharding=shared)
         begun = time.monotonic()
         progress(LOADING)
-        found = dry_run(plan.job, plan.gpu, full=full, allocator=settings, progress=progress)
+        found = dry_run(plan.job, plan.gpu, sharding=shared, full=full, allocator=settings, progress=progress)
         summary = summarised(found, plan.gpu, seconds=time.monotonic() - begun, options=settings)
         click.echo(json.dumps(_document(plan, summary), indent=2) if as_json else _report(plan, summary, language))
         if timeline:
@@ -88,6 +97,7 @@ def _document(plan: Plan, found: DryRunSummary) -> dict[str, Any]:
         "verdict": found.verdict,
         "model": plan.job.architecture.name,
         "job": plan.job.model_dump(mode="json", exclude={"architecture"}),
+        "sharding": asdict(plan.sharding) if plan.sharding else None,
         "gpu": {"id": plan.gpu.id, "name": plan.gpu.name, "usable_bytes": plan.gpu.usable_memory_bytes},
         "peak": {
             "allocated_bytes": int(peak.allocated), "reserved_bytes": int(peak.reserved), "device_bytes": int(peak.device),

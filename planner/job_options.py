@@ -10,8 +10,11 @@ import click
 from planner.errors import InvalidJob, PlannerError
 from planner.hub import load_model
 from planner.job import Job
+from planner.sharding import Kind, Offload
 
-__all__ = ["BAD_INPUT", "DEFAULT_GPU", "DOES_NOT_FIT", "FITS", "bad_input", "job_of", "job_options"]
+__all__ = [
+    "BAD_INPUT", "DEFAULT_GPU", "DOES_NOT_FIT", "FITS", "bad_input", "job_of", "job_options", "sharding_options",
+]  # fmt: skip
 
 FITS, DOES_NOT_FIT, BAD_INPUT = 0, 1, 2
 DEFAULT_GPU = "rtx-4090-24"
@@ -64,6 +67,19 @@ def job_options(command: Any) -> Any:
     return click.argument("model")(command)
 
 
+def sharding_options(command: Any) -> Any:
+    """A command with the options that say how several GPUs share the job."""
+    kinds, offloads = click.Choice(get_args(Kind)), click.Choice(get_args(Offload))
+    for option in (
+        click.option("--offload", type=offloads, default="none", show_default=True, help="what lies in host memory (ZeRO, FSDP)"),
+        click.option("--gpus-per-node", type=int, default=8, show_default=True, help="GPUs of one node"),
+        click.option("--sharding", type=kinds, default="fsdp", show_default=True, help="how several GPUs share the job"),
+        click.option("--num-gpus", type=int, default=1, show_default=True, help="GPUs; sizes of the job are per GPU"),
+    ):
+        command = option(command)
+    return command
+
+
 def job_of(model: str, revision: str | None, options: dict[str, Any]) -> Job:
     """The job that the options spell out; what is not given is the job's own default."""
     given = {name: value for name, value in options.items() if value is not None}
@@ -79,7 +95,7 @@ def bad_input(language: str) -> Iterator[None]:
     try:
         yield
     except PlannerError as error:
-        named = isinstance(error, InvalidJob) and error.field in Job.model_fields
+        named = isinstance(error, InvalidJob) and error.field in (*Job.model_fields, "num_gpus", "gpus_per_node", "offload")
         flag = f"--{error.field.replace('_', '-')}: " if named else ""
         click.echo(f"planner: {flag}{error.text(language)}", err=True)
         sys.exit(BAD_INPUT)

@@ -1,25 +1,25 @@
-"""A job on a card: does it fit, with how much to spare, what is the most that still fits, and what would help."""
+"""A job on a card, or on each of several: does it fit, with how much to spare, and what is the most that still fits."""
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.errors import InvalidJob
 from planner.hardware import Gpu
 from planner.job import Job
 from planner.memory import Assumptions, MemoryBreakdown, memory_breakdown
+from planner.sharding import Sharding
 
 __all__ = [
     "Note",
     "Plan",
-    "Remedy",
     "cards_that_fit",
     "compared_methods",
+    "compared_plans",
     "largest_that_fits",
     "make_plan",
     "missing_on_card",
-    "remedies",
     "sweep",
 ]
 
@@ -59,11 +59,12 @@ def missing_on_card(job: Job, gpu: Gpu) -> list[tuple[str, Note]]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is predicted for a job on one card. Not fitting is a plan too."""
+    """What is predicted for a job on one card, or on each of several (`sharding`). Not fitting is a plan too."""
 
     job: Job
     gpu: Gpu
     memory: MemoryBreakdown
+    sharding: Sharding | None = None
 
     @property
     def headroom_bytes(self) -> int:
@@ -110,9 +111,9 @@ class Plan:
         return tuple(found)
 
 
-def make_plan(job: Job, gpu: Gpu, assumptions: Assumptions | None = None) -> Plan:
-    """The plan of `job` on one `gpu`."""
-    return Plan(job, gpu, memory_breakdown(job, gpu, assumptions))
+def make_plan(job: Job, gpu: Gpu, assumptions: Assumptions | None = None, sharding: Sharding | None = None) -> Plan:
+    """The plan of `job` on one `gpu`, or on each of several that share it. Fit is judged per card."""
+    return Plan(job, gpu, memory_breakdown(job, gpu, assumptions, sharding), sharding)
 
 
 # What may be many numbers at once, or be searched for its largest value; and no more than this of each.
@@ -126,7 +127,7 @@ def _known_number(field: str) -> None:
         )
 
 
-def sweep(job: Job, gpu: Gpu | None = None, **arrays: Any) -> MemoryBreakdown:
+def sweep(job: Job, gpu: Gpu | None = None, sharding: Sharding | None = None, **arrays: Any) -> MemoryBreakdown:
     """The breakdown of many jobs at once: numeric fields of `job` as lists or NumPy arrays of one shape, or that broadcast.
 
     The extremes of each array are checked as a job; every `bytes` of the result is an array. Raises InvalidJob.
@@ -146,10 +147,10 @@ def sweep(job: Job, gpu: Gpu | None = None, **arrays: Any) -> MemoryBreakdown:
         np.broadcast_shapes(*(array.shape for array in values.values()))
     except ValueError as error:
         raise InvalidJob("the values do not fit together as arrays ({problem})", problem=str(error)) from error
-    return memory_breakdown(Job.model_construct(**(job.fields | values)), gpu)
+    return memory_breakdown(Job.model_construct(**(job.fields | values)), gpu, sharding=sharding)
 
 
-def largest_that_fits(job: Job, gpu: Gpu, field: str) -> int:
+def largest_that_fits(job: Job, gpu: Gpu, field: str, sharding: Sharding | None = None) -> int:
     """The largest value of one numeric field (micro_batch_size, sequence_length, lora_rank ...) with which the job still fits.
 
     0 where not even 1 fits. The peak grows with tokens, so those are bisected; with paged states it may fall as the rank grows
@@ -160,13 +161,13 @@ def largest_that_fits(job: Job, gpu: Gpu, field: str) -> int:
         import numpy as np
 
         ranks = np.arange(1, min(job.architecture.hidden_size, 65536) + 1)
-        needed = np.broadcast_to(sweep(job, gpu, **{field: ranks}).peak.device, ranks.shape)
+        needed = np.broadcast_to(sweep(job, gpu, sharding, **{field: ranks}).peak.device, ranks.shape)
         fitting = ranks[needed <= gpu.usable_memory_bytes]
         return int(fitting[-1]) if len(fitting) else 0
     limit = job.architecture.max_position_embeddings - job.virtual_tokens if field == "sequence_length" else 65536
 
     def fits(value: int) -> bool:
-        return make_plan(job.changed(**{field: value}), gpu).fits
+        return make_plan(job.changed(**{field: value}), gpu, sharding=sharding).fits
 
     low, high = 0, 1
     while high <= limit and fits(high):
@@ -189,6 +190,17 @@ def cards_that_fit(job: Job, gpus: Iterable[Gpu]) -> list[Plan]:
     return sorted((plan for plan in plans if plan.fits), key=lambda plan: (plan.gpu.usable_memory_bytes, plan.gpu.name))
 
 
+def compared_plans(plan: Plan) -> list[Plan]:
+    """Plans of the compared methods on the same cards; what cannot be shared among them is left out."""
+    plans = []
+    for job in compared_methods(plan.job):
+        base = plan.sharding and plan.sharding.kind in ("fsdp", "hybrid") and job.quantization in ("nf4", "fp4")
+        sharding = plan.sharding and replace(plan.sharding, divided_base=bool(base))
+        with suppress(InvalidJob):
+            plans.append(plan if job == plan.job else make_plan(job, plan.gpu, sharding=sharding))
+    return plans
+
+
 def compared_methods(job: Job) -> list[Job]:
     """Full fine-tuning, LoRA and QLoRA at the job's settings, and the job's own method where it is none of them.
 
@@ -206,86 +218,3 @@ def compared_methods(job: Job) -> list[Job]:
         with suppress(InvalidJob):  # a model so small, or settings so special, that the other method does not exist
             jobs.append(job if same else job.changed(**changes))
     return jobs if job in jobs else [*jobs, job]
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """A change that would need less memory: what to change, what it saves, and what it costs (English texts, see planner.texts)."""
-
-    action: str
-    changes: dict[str, Any]
-    cost: str
-    plan: Plan
-    saved_bytes: int
-
-
-def _candidates(job: Job) -> Iterable[tuple[str, dict[str, Any], str]]:
-    """Changes that may help, the cheapest for the user first."""
-    a = job.architecture
-    if job.keep_outputs:
-        yield "let go of the model's output before backward", {"keep_outputs": False}, "nothing"
-    if job.attention_used == "eager" and "sdpa" in a.attention_kernels:
-        yield "sdpa attention", {"attention": "sdpa"}, "nothing: the same result, faster"
-    if job.loss == "plain":
-        yield "fused loss (Liger)", {"loss": "liger"}, "one more package; the same loss"
-    if job.gradient_checkpointing == "off":
-        yield (
-            "gradient checkpointing",
-            {"gradient_checkpointing": "on"},
-            "about a third more time per step: each block runs forward twice",
-        )
-    if job.optimizer == "adamw":
-        yield "fused AdamW", {"optimizer": "adamw-fused"}, "nothing: the same update in one kernel"
-    if job.optimizer in ("adamw", "adamw-fused"):
-        yield "8-bit AdamW", {"optimizer": "adamw-8bit"}, "states rounded to 8 bits; results are close"
-        yield "paged 8-bit AdamW", {"optimizer": "paged-adamw-8bit"}, "steps slow down while states travel from host memory"
-    if job.quantization != "none" and job.kbit_preparation:
-        yield "no fp32 copy of embeddings, head and norms", {"kbit_preparation": False}, "less stable at high learning rates"
-    if job.quantization == "int8" and job.gradient_checkpointing == "on":
-        yield (
-            "reentrant checkpointing",
-            {"gradient_checkpointing": "reentrant"},
-            "the older variant, without hooks on saved tensors",
-        )
-    if job.evaluation and job.eval_micro_batch_size > 1:
-        yield (
-            "half the evaluation batch",
-            {"eval_micro_batch_size": job.eval_micro_batch_size // 2},
-            "evaluation takes more passes",
-        )
-    if job.micro_batch_size > 1:  # by its smallest factor, so that the global batch stays the same
-        factor = next(n for n in range(2, job.micro_batch_size + 1) if job.micro_batch_size % n == 0)
-        changes = {
-            "micro_batch_size": job.micro_batch_size // factor,
-            "gradient_accumulation_steps": job.gradient_accumulation_steps * factor,
-        }
-        yield "a smaller micro-batch, accumulated more often", changes, "more, smaller steps: somewhat slower"
-    if job.method in ("full", "freeze") and job.precision.endswith("-mixed"):
-        pure = job.precision.removesuffix("-mixed")
-        yield "weights in pure 16 bit", {"precision": pure}, "small updates can be lost to rounding"
-    if job.method in ("full", "freeze"):
-        yield "LoRA", {"method": "lora"}, "trains a small share of the weights"
-    if job.method in ("full", "freeze", "lora") and job.quantization == "none":
-        yield "QLoRA", {"method": "qlora"}, "base rounded to 4 bits; each step also unpacks weights"
-    if job.sequence_length > 256:
-        yield "half the sequence length", {"sequence_length": job.sequence_length // 2}, "longer examples are cut or split"
-    if job.method in ("lora", "qlora", "dora") and job.lora_rank > 8:
-        yield "half the LoRA rank", {"lora_rank": job.lora_rank // 2}, "a smaller adapter can learn less"
-
-
-def remedies(job: Job, gpu: Gpu) -> list[Remedy]:
-    """Changes that need less memory on `gpu`: those that fit alone, then the rest, each by what it saves.
-
-    A change that does not exist for this job is left out.
-    """
-    needed = make_plan(job, gpu).memory.peak.device
-    found = []
-    for action, changes, cost in _candidates(job):
-        try:
-            plan = make_plan(job.changed(**changes), gpu)
-        except InvalidJob:
-            continue
-        saved = int(needed - plan.memory.peak.device)
-        if saved > 0:
-            found.append(Remedy(action, changes, cost, plan, saved))
-    return sorted(found, key=lambda remedy: (not remedy.plan.fits, -remedy.saved_bytes))

@@ -6,19 +6,26 @@ from planner.architecture import Architecture
 from planner.hardware import Gpu
 from planner.job import Job
 from planner.memory import Peak
-from planner.plan import Plan, Remedy
+from planner.nodes import Need
+from planner.plan import Plan
+from planner.remedies import Remedy
+from planner.sharding import Sharding
 from planner.texts import translated
 from planner.units import format_count, format_gib
 
 __all__ = [
     "METHOD_NAMES",
     "OUTCOMES",
+    "SHARDING_NAMES",
     "VERDICTS",
+    "cards_text",
     "method_name",
     "model_summary",
+    "need_text",
     "note_texts",
     "peak_verdict",
     "remedy_text",
+    "sharding_text",
     "verdict_text",
     "what_would_help",
 ]
@@ -41,6 +48,11 @@ VERDICTS = {
     "tight": "Tight on {gpu}: needs about {device} of {usable}, and up to {high} if the allocator is unlucky.",
     "does not fit": "Does not fit {gpu}: needs about {device}, which is {missing} more than its {usable}.",
 }
+SHARDING_NAMES = {
+    "ddp": "DDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3", "fsdp": "FSDP", "hybrid": "FSDP, hybrid shard",
+    "tensor": "tensor parallel",
+}  # fmt: skip
+OFFLOADS = {"optimizer": "optimizer states in host memory", "parameters": "parameters and states in host memory"}
 OUTCOMES = {True: "then it fits", False: "not enough alone"}
 
 
@@ -52,15 +64,48 @@ def method_name(job: Job, language: str) -> str:
 
 def verdict_text(plan: Plan, language: str) -> str:
     """One sentence: fits with how much to spare, tight, or by how much it does not fit."""
-    return peak_verdict(plan.verdict, plan.memory.peak, plan.gpu, language)
+    return peak_verdict(plan.verdict, plan.memory.peak, plan.gpu, language, cards=cards_text(plan, language))
 
 
-def peak_verdict(verdict: str, peak: Peak, gpu: Gpu, language: str) -> str:
+def cards_text(plan: Plan, language: str) -> str:
+    """The card, or how many of them and how they share the job."""
+    if plan.sharding is None:
+        return plan.gpu.label
+    template = translated("each of {count} {gpu} ({way})", language)
+    return template.format(count=plan.sharding.num_gpus, gpu=plan.gpu.label, way=sharding_text(plan.sharding, language))
+
+
+def sharding_text(sharding: Sharding, language: str) -> str:
+    """How GPUs share the job, and what leaves them."""
+    name = translated(SHARDING_NAMES[sharding.kind], language)
+    if sharding.offload == "none":
+        return name
+    return f"{name}, {translated(OFFLOADS[sharding.offload], language)}"
+
+
+def need_text(need: Need, language: str) -> str:
+    """Why it takes that many cards."""
+    gib = partial(format_gib, language=language)
+    missing = -need.alone.headroom_bytes
+    if need.refused:
+        return need.refused.text(language)
+    if need.plan.sharding is None:
+        return translated("one card holds it", language)
+    if not need.plan.fits:
+        template = "{count} cards still lack {missing} each"
+        return translated(template, language).format(count=need.num_gpus, missing=gib(-need.plan.headroom_bytes))
+    template = "one card lacks {missing}; {way} leaves {device} on each"
+    return translated(template, language).format(
+        missing=gib(missing), way=sharding_text(need.plan.sharding, language), device=gib(need.plan.memory.peak.device)
+    )
+
+
+def peak_verdict(verdict: str, peak: Peak, gpu: Gpu, language: str, *, cards: str = "") -> str:
     """The sentence of a verdict about any peak, of a closed form or of a dry run."""
     gib = partial(format_gib, language=language)
     usable = gpu.usable_memory_bytes
     return translated(VERDICTS[verdict], language).format(
-        gpu=gpu.label, spare=gib(usable - peak.device), missing=gib(peak.device - usable), device=gib(peak.device), usable=gib(usable),
+        gpu=cards or gpu.label, spare=gib(usable - peak.device), missing=gib(peak.device - usable), device=gib(peak.device), usable=gib(usable),
         high=gib(peak.high),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from planner.errors import InvalidJob
 from planner.job import Job
 
-__all__ = ["Kind", "Offload", "Sharding", "check_sharding"]
+__all__ = ["Kind", "Offload", "Sharding", "check_sharding", "sharding_of"]
 
 Kind = Literal["ddp", "zero1", "zero2", "zero3", "fsdp", "hybrid", "tensor"]
 Offload = Literal["none", "optimizer", "parameters"]
@@ -132,3 +132,13 @@ def check_sharding(job: Job, sharding: Sharding) -> None:
             "optimizer {optimizer} cannot work on the parts of tensors that {kind} gives it; use one of {known}, or ddp",
             field="optimizer", optimizer=job.optimizer, kind=kind, known=", ".join(known),
         )  # fmt: skip
+
+
+def sharding_of(
+    job: Job, num_gpus: int, sharding: str, gpus_per_node: int, offload: str, *, integer_base: bool = False
+) -> Sharding | None:
+    """How the options say that GPUs share `job`; None for one GPU. FSDP divides a 4-bit base, unless it is stored as integers."""
+    if num_gpus == 1:
+        return None
+    base = not integer_base and job.quantization in ("nf4", "fp4") and sharding in ("fsdp", "hybrid")
+    return Sharding(sharding, num_gpus, gpus_per_node, offload, divided_base=base)  # type: ignore[arg-type]

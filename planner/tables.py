@@ -6,12 +6,23 @@ from typing import Any, NamedTuple
 
 from planner.figures import COMPONENT_NAMES, INSTANT_NAMES
 from planner.memory import Line, MemoryBreakdown
-from planner.plan import Plan, Remedy, missing_on_card
-from planner.sentences import OUTCOMES, method_name
+from planner.nodes import Need
+from planner.plan import Plan, missing_on_card
+from planner.remedies import Remedy
+from planner.sentences import OUTCOMES, method_name, need_text
 from planner.texts import translated
 from planner.units import format_count, format_gib
 
-__all__ = ["SEGMENT_NAMES", "Table", "cards_table", "explain_table", "lines_text", "methods_table", "remedies_table"]
+__all__ = [
+    "SEGMENT_NAMES",
+    "Table",
+    "cards_table",
+    "explain_table",
+    "lines_text",
+    "methods_table",
+    "needs_table",
+    "remedies_table",
+]
 
 
 SEGMENT_NAMES = {"consumer": "consumer (GDDR)", "workstation": "workstation", "datacenter": "data centre"}
@@ -132,6 +143,18 @@ def cards_table(plans: Sequence[Plan], language: str = "en") -> Table:
         verdict = translated(plan.verdict, language)
         usable = gib(plan.gpu.usable_memory_bytes)
         rows.append((plan.gpu.label, usable, gib(plan.headroom_bytes), verdict, _short_notes(plan, language)))
+    return Table(columns, tuple(rows))
+
+
+def needs_table(needs: Sequence[Need], language: str = "en") -> Table:
+    """Per card: how many of them hold the job, headroom on each, the link between them, and why."""
+    columns = _titles(language, "Card", "Cards", "Headroom", "Link", "Why")
+    rows = []
+    for need in needs:
+        count = f"> {need.num_gpus}" if not need.plan.fits else str(need.num_gpus)
+        link = "NVLink" if need.gpu.nvlink_bytes_per_s else "PCIe"
+        headroom = format_gib(need.plan.headroom_bytes, language=language)
+        rows.append((need.gpu.label, count, headroom, link if need.num_gpus > 1 else "", need_text(need, language)))
     return Table(columns, tuple(rows))
 
 

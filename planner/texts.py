@@ -1,4 +1,4 @@
-"""English and Turkish: the English sentence is the key, `planner/turkish.py` holds the other language."""
+"""English and Turkish: the English sentence is the key, `planner/turkish` holds the other language."""
 
 from planner.turkish import TURKISH
 

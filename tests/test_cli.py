@@ -157,3 +157,16 @@ def test_a_real_dry_run_tells_two_cards_apart() -> None:
     full = run(*job, "--micro-batch-size", "64", "--gpu", "T4")
     assert full.exit_code == 1
     assert json.loads(full.output)["ran_out"]["requested_bytes"] > 2**20
+
+
+def test_fit_on_several_gpus_is_judged_per_card() -> None:
+    full = ("estimate", "llama-3.1-8b", "--method", "full", "--gpu", "a100-sxm4-80")
+    alone = run(*full)
+    assert alone.exit_code == 1
+    assert "How many A100 SXM4 80 GB it takes: 4" in alone.output
+    shared = run(*full, "--num-gpus", "4", "--json")
+    assert shared.exit_code == 0
+    assert json.loads(shared.output)["sharding"]["kind"] == "fsdp"
+    refused = run(*full, "--num-gpus", "4", "--sharding", "hybrid")
+    assert refused.exit_code == 2
+    assert refused.output.startswith("planner: --gpus-per-node: hybrid sharding needs two or more whole nodes")

@@ -8,7 +8,8 @@ from planner.architecture import Architecture
 from planner.figures import Figure, memory_against, memory_by_instant, memory_by_method
 from planner.hardware import Gpu
 from planner.job import Job
-from planner.plan import compared_methods, make_plan, remedies, sweep
+from planner.plan import compared_methods, make_plan, sweep
+from planner.remedies import remedies
 from planner.tables import cards_table, explain_table, lines_text, methods_table, remedies_table
 from planner.units import GiB, format_gib
 

@@ -38,7 +38,15 @@ LAYERS: list[dict[str, set[str]]] = [
         "workload": {"architecture", "job"},
     },
     {"memory": set()},
-    {"catalogues": set(), "hub": {"catalogues"}, "prices": set(), "dataset": set(), "plan": set()},
+    {
+        "catalogues": set(),
+        "hub": {"catalogues"},
+        "prices": set(),
+        "dataset": set(),
+        "plan": set(),
+        "remedies": {"plan"},
+        "nodes": {"plan"},
+    },
     {"dryrun": set()},
     {
         "sentences": set(),

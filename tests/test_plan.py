@@ -9,7 +9,8 @@ from planner.errors import InvalidJob
 from planner.families import architecture_from_config
 from planner.hardware import Gpu
 from planner.job import METHODS, Job
-from planner.plan import cards_that_fit, compared_methods, largest_that_fits, make_plan, remedies, sweep
+from planner.plan import cards_that_fit, compared_methods, largest_that_fits, make_plan, sweep
+from planner.remedies import remedies
 
 
 def test_headroom_is_usable_memory_less_what_the_job_needs(llama_3_8b: Architecture, rtx_4090: Gpu) -> None:

@@ -9,7 +9,7 @@ import pytest
 from planner import comparison, figures, sentences, tables, timeline
 from planner.dryrun.process import LOADING
 from planner.errors import _BOUNDS, _KINDS
-from planner.plan import Remedy
+from planner.remedies import Remedy
 from planner.texts import LANGUAGES, translated
 from planner.turkish import TURKISH
 
@@ -99,6 +99,8 @@ def shown() -> set[str]:
         *sentences.METHOD_NAMES.values(),
         *sentences.VERDICTS.values(),
         *sentences.OUTCOMES.values(),
+        *sentences.OFFLOADS.values(),
+        *sentences.SHARDING_NAMES.values(),
         *tables.SEGMENT_NAMES.values(),
         *_BOUNDS.values(),
         *_KINDS.values(),

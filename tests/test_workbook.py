@@ -159,7 +159,7 @@ def test_refresh_raises_what_a_callback_shows(app: Workbook) -> None:
 def dry_app(monkeypatch: pytest.MonkeyPatch, small_summary: DryRunSummary) -> Workbook:
     """An app whose dry run answers at once; sequence lengths from 8,192 on wait for ever, FlashAttention is refused."""
 
-    async def answer(job: Any, _gpu: Any, progress: Any) -> DryRunSummary:
+    async def answer(job: Any, _gpu: Any, progress: Any, sharding: Any = None) -> DryRunSummary:
         progress("building the model")
         if job.sequence_length >= 8192:
             await asyncio.sleep(60)

@@ -14,6 +14,7 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from planner.dryrun.summary import DryRunSummary, summarised
 from planner.errors import PlannerError
 from planner.hardware import Gpu
 from planner.job import Job
+from planner.sharding import Sharding
 
 __all__ = ["LOADING", "dry_run_in_process"]
 
@@ -55,7 +57,12 @@ class _Event(BaseModel):
 
 
 async def dry_run_in_process(
-    job: Job, gpu: Gpu, progress: Callable[[str], None] = lambda text: None, *, command: tuple[str, ...] = _COMMAND
+    job: Job,
+    gpu: Gpu,
+    progress: Callable[[str], None] = lambda text: None,
+    *,
+    sharding: Sharding | None = None,
+    command: tuple[str, ...] = _COMMAND,
 ) -> DryRunSummary:
     """The summary of a dry run of `job` for `gpu`; cancelling the task stops the process. Raises PlannerError, one sentence."""
     packages = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
@@ -69,7 +76,8 @@ async def dry_run_in_process(
         raise PlannerError("the dry run's process cannot be started ({problem})", problem=str(error)) from error
     try:
         async with asyncio.timeout(_MOST_SECONDS):
-            return await _answer(process, {"job": job.model_dump(mode="json"), "gpu": gpu.id}, progress)
+            request = {"job": job.model_dump(mode="json"), "gpu": gpu.id, "sharding": asdict(sharding) if sharding else None}
+            return await _answer(process, request, progress)
     except TimeoutError:
         raise PlannerError("the dry run took more than {seconds} seconds and was stopped", seconds=_MOST_SECONDS) from None
     finally:
@@ -123,7 +131,8 @@ def main() -> None:
         asked = json.loads(request)
         job, gpu = Job(**asked["job"]), find_gpu(asked["gpu"])
         send(progress=LOADING)
-        found = dry_run(job, gpu, progress=lambda text: send(progress=text))
+        sharding = Sharding(**asked["sharding"]) if asked.get("sharding") else None
+        found = dry_run(job, gpu, sharding=sharding, progress=lambda text: send(progress=text))
         send(result=summarised(found, gpu, seconds=time.monotonic() - begun))
     except PlannerError as error:
         send(error=_sentence(error.template, error.values))

@@ -10,12 +10,14 @@ from planner.architecture import Architecture
 from planner.catalogues import find_gpu, load_gpus
 from planner.errors import PlannerError
 from planner.figures import Figure, memory_against, memory_by_instant, memory_by_method
-from planner.hardware import Gpu
 from planner.hub import load_model
 from planner.job import Job
-from planner.plan import Plan, cards_that_fit, compared_methods, largest_that_fits, make_plan, remedies, sweep
+from planner.nodes import cards_needed
+from planner.plan import Plan, cards_that_fit, compared_plans, largest_that_fits, make_plan, sweep
+from planner.remedies import remedies
 from planner.sentences import model_summary
-from planner.tables import SEGMENT_NAMES, cards_table, methods_table
+from planner.sharding import sharding_of
+from planner.tables import SEGMENT_NAMES, cards_table, methods_table, needs_table
 from planner.texts import translated
 from planner.workbook.chart import Chart, Page
 from planner.workbook.controls import Controls
@@ -96,8 +98,10 @@ class Workbook(widgets.VBox):
         return Job(architecture=architecture, **values)
 
     def plan(self) -> Plan:
-        """The plan of the job on the chosen card."""
-        return make_plan(self.job(), find_gpu(self.controls.by_field["gpu"].value))
+        """The plan of the job on the chosen card, or on each of several."""
+        job = self.job()
+        sharding = sharding_of(job, **self.controls.sharding_values())
+        return make_plan(job, find_gpu(self.controls.by_field["gpu"].value), sharding=sharding)
 
     def refresh(self) -> None:
         """Draw everything for the controls as they stand. Raises a PlannerError and leaves the last good page where it cannot."""
@@ -106,14 +110,14 @@ class Workbook(widgets.VBox):
         experts = bool(job.architecture.num_experts)
         self.controls.show_relevant(experts=experts)
         self.controls.show_error("", "")
-        plans = [plan if other == job else make_plan(other, gpu) for other in compared_methods(job)]
+        plans = compared_plans(plan)
         self._show("method", memory_by_method(plans, language))
-        largest = {field: largest_that_fits(job, gpu, field) for field in ("micro_batch_size", "sequence_length")}
-        helpful = remedies(job, gpu) if plan.verdict != "fits" else []
+        largest = {field: largest_that_fits(job, gpu, field, plan.sharding) for field in ("micro_batch_size", "sequence_length")}
+        helpful = remedies(job, gpu, plan.sharding) if plan.verdict != "fits" else []
         self.verdict.value = verdict_html(plan, helpful, largest, language)
         self._show("instant", memory_by_instant(plan, language))
         for name, field in (("length", "sequence_length"), ("batch", "micro_batch_size")):
-            self._show(name, _curve(job, gpu, field, language))
+            self._show(name, _curve(plan, field, language))
         say = partial(translated, language=language)
         self.methods.value = table_html(methods_table(plans, language), language, caption=say("The methods side by side"))
         self.why.value = (
@@ -162,8 +166,9 @@ def _box(css_class: str, *children: widgets.Widget) -> widgets.VBox:
     return box
 
 
-def _curve(job: Job, gpu: Gpu, field: str, language: str) -> Figure:
+def _curve(plan: Plan, field: str, language: str) -> Figure:
     """Memory against one field, up to what the model or a large card allows."""
+    job, gpu = plan.job, plan.gpu
     limit = min(job.architecture.max_position_embeddings, 32768) if field == "sequence_length" else 64
     chosen = getattr(job, field)
     values = sorted(
@@ -173,20 +178,23 @@ def _curve(job: Job, gpu: Gpu, field: str, language: str) -> Figure:
         gpu,
         *(card for card in map(find_gpu, _LANDMARKS) if abs(card.usable_memory_bytes / gpu.usable_memory_bytes - 1) > 0.2),
     ]
-    return memory_against(field, values, sweep(job, gpu, **{field: values}), chosen, cards, language)
+    return memory_against(field, values, sweep(job, gpu, plan.sharding, **{field: values}), chosen, cards, language)
 
 
 def _cards(job: Job, language: str) -> str:
     """The cards that hold the job by class, each class folded under its count and its smallest card."""
     fitting = cards_that_fit(job, load_gpus().values())
     title = f"<h2>{escape(translated('Cards that hold this job', language))}</h2>"
-    if not fitting:
-        return f"{title}<p>{escape(translated('No single card in the catalogue holds this job; several GPUs are a later chapter.', language))}</p>"
     parts = []
+    if not fitting:
+        parts.append(f"<p>{escape(translated('No single card in the catalogue holds this job.', language))}</p>")
     for segment, name in SEGMENT_NAMES.items():
         plans = [plan for plan in fitting if plan.gpu.segment == segment]
         if plans:
             line = translated("{segment}: {count} cards, the smallest is {card}", language)
             caption = line.format(segment=translated(name, language), count=len(plans), card=plans[0].gpu.label)
             parts.append(folded(caption, table_html(cards_table(plans, language), language, caption=caption)))
+    needs = cards_needed(job, load_gpus().values())
+    caption = translated("How many cards of each kind it takes, and why", language)
+    parts.append(folded(caption, table_html(needs_table(needs, language), language, caption=caption)))
     return f"{title}<div class='planner-scroll'>{''.join(parts)}</div>"

@@ -7,8 +7,8 @@ from typing import Any
 import ipywidgets as widgets
 
 from planner.catalogues import known_models, load_gpus
-from planner.job import ADAPTER_FIELDS, METHODS
-from planner.sentences import METHOD_NAMES
+from planner.job import ADAPTER_FIELDS, METHODS, Job
+from planner.sentences import METHOD_NAMES, SHARDING_NAMES
 from planner.tables import SEGMENT_NAMES
 from planner.texts import translated
 from planner.units import format_number
@@ -45,6 +45,10 @@ _CHOICES: dict[str, tuple[str, dict[Any, str]]] = {
     "target_modules": ("LoRA on", _TARGETS),
     "modules_to_save": ("Also trained whole", _HEADS),
     "save": ("Saved as", {"checkpoint": "checkpoint", "merged": "merged model"}),
+    "sharding": ("Shared by", SHARDING_NAMES),
+    "offload": (
+        "In host memory", {"none": "nothing", "optimizer": "optimizer states", "parameters": "parameters and optimizer states"},
+    ),
 }  # fmt: skip
 _SLIDERS: dict[str, tuple[str, tuple[int, ...]]] = {
     "sequence_length": ("Sequence length", _LENGTHS),
@@ -55,6 +59,8 @@ _SLIDERS: dict[str, tuple[str, tuple[int, ...]]] = {
     "num_virtual_tokens": ("Virtual tokens", (4, 8, 16, 20, 32, 64, 128)),
     "bottleneck_size": ("Bottleneck size", (8, 16, 32, 64, 128, 256)),
     "eval_micro_batch_size": ("Evaluation batch", _POWERS[:7]),
+    "num_gpus": ("Number of GPUs", _POWERS[:7]),
+    "gpus_per_node": ("GPUs per node", (1, 2, 4, 8, 16)),
 }
 _SWITCHES = {
     "double_quant": "Double quantisation",
@@ -67,9 +73,10 @@ _SWITCHES = {
 _DEFAULTS = {
     "sequence_length": 2048, "micro_batch_size": 1, "gradient_accumulation_steps": 1, "lora_rank": 16, "trainable_layers": 2,
     "num_virtual_tokens": 20, "bottleneck_size": 64, "eval_micro_batch_size": 8, "double_quant": True, "kbit_preparation": True,
-    "packing": True, "method": "qlora", "quantization": "nf4",
+    "packing": True, "method": "qlora", "quantization": "nf4", "num_gpus": 1, "gpus_per_node": 8, "sharding": "fsdp",
 }  # fmt: skip
 _DROPOUTS = (0.0, 0.05, 0.1)
+_SHARING = ("num_gpus", "sharding", "offload", "gpus_per_node")
 
 # Title of each group and its fields, in order.
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -83,7 +90,7 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("Batch", ("sequence_length", "micro_batch_size", "gradient_accumulation_steps", "packing")),
     ("Training step", ("precision", "optimizer", "gradient_checkpointing", "attention", "loss", "keep_outputs")),
-    ("Card", ("gpu",)),
+    ("Card", ("gpu", "num_gpus", "sharding", "offload", "gpus_per_node")),
     ("Evaluation and saving", ("evaluation", "eval_micro_batch_size", "save")),
 )  # fmt: skip
 
@@ -166,12 +173,16 @@ class Controls(widgets.VBox):
             read.discard("experts_as_linears")
         if method == "prefix":  # PEFT has it without checkpointing only
             read.discard("gradient_checkpointing")
-        found = {field: self.by_field[field].value for field in read}
+        found = {field: self.by_field[field].value for field in read & Job.model_fields.keys()}
         if "target_modules" in found:
             found["target_modules"] = (found["target_modules"],)
         if "modules_to_save" in found:
             found["modules_to_save"] = tuple(part for part in found["modules_to_save"].split(",") if part)
         return found
+
+    def sharding_values(self) -> dict[str, Any]:
+        """How GPUs share the job, as planner.job_options.sharding_of takes it."""
+        return {field: self.by_field[field].value for field in _SHARING}
 
     def show_relevant(self, *, experts: bool) -> None:
         """Hide what the chosen method does not read."""
@@ -187,6 +198,8 @@ class Controls(widgets.VBox):
             hidden |= {"gradient_checkpointing"}
         if not experts:
             hidden |= {"experts_as_linears"}
+        if self.by_field["num_gpus"].value == 1:
+            hidden |= set(_SHARING) - {"num_gpus"}
         if not self.by_field["evaluation"].value:
             hidden |= {"eval_micro_batch_size"}
         for field, control in self.by_field.items():

@@ -10,7 +10,7 @@ import ipywidgets as widgets
 
 from planner.errors import PlannerError
 from planner.plan import Plan
-from planner.sentences import method_name
+from planner.sentences import cards_text, method_name
 from planner.texts import translated
 from planner.units import format_number
 from planner.workbook.chart import Chart
@@ -87,7 +87,7 @@ class DryRunCard(widgets.VBox):
         message: PlannerError | str = CANCELLED
         try:
             plan = self._plan()
-            self._found = plan, await dry_run_in_process(plan.job, plan.gpu, self._say)
+            self._found = plan, await dry_run_in_process(plan.job, plan.gpu, self._say, sharding=plan.sharding)
             message = ""
             self._draw()
         except PlannerError as error:
@@ -143,13 +143,13 @@ class DryRunCard(widgets.VBox):
         """A caveat where the controls have moved on since the run."""
         try:
             now = self._plan()
-            if (now.job, now.gpu) == (plan.job, plan.gpu):
+            if (now.job, now.gpu, now.sharding) == (plan.job, plan.gpu, plan.sharding):
                 return ""
         except PlannerError:  # what stands there now is no job at all
             pass
         line = "The settings have changed since; this is the dry run of {model}, {method}, {batch} x {length} tokens, on {gpu}."
         text = translated(line, self._language).format(
-            model=plan.job.architecture.name, method=method_name(plan.job, self._language), gpu=plan.gpu.label,
+            model=plan.job.architecture.name, method=method_name(plan.job, self._language), gpu=cards_text(plan, self._language),
             batch=plan.job.micro_batch_size, length=format_number(plan.job.sequence_length, language=self._language),
         )  # fmt: skip
         return f'<p class="planner-earlier">{escape(text)}</p>'

@@ -5,7 +5,8 @@ from html import escape
 
 from planner.figures import Figure
 from planner.memory import MemoryBreakdown
-from planner.plan import Plan, Remedy
+from planner.plan import Plan
+from planner.remedies import Remedy
 from planner.sentences import note_texts, remedy_text, verdict_text, what_would_help
 from planner.tables import Table, explain_table
 from planner.texts import translated

@@ -1,6 +1,6 @@
-"""Turkish, by the English sentence. Terms of the field stay as engineers say them: VRAM, batch, checkpoint, adapter."""
+"""The workbook's controls, memory, the dry run and their errors."""
 
-__all__ = ["TURKISH"]
+__all__ = ["MEMORY"]
 
 _CONTROLS = {
     "Model": "Model",
@@ -125,9 +125,6 @@ _PAGE = {
     "Every part of the peak: formula, numbers and source": "Tepe belleğin her parçası: formül, sayılar ve kaynak",
     "Cards that hold this job": "Bu işin sığdığı kartlar",
     "{segment}: {count} cards, the smallest is {card}": "{segment}: {count} kart, en küçüğü {card}",
-    "No single card in the catalogue holds this job; several GPUs are a later chapter.": (
-        "Katalogdaki hiçbir tek kart bu işe yetmiyor; çoklu GPU sonraki bölümün konusu."
-    ),
     "{params} parameters, {layers} layers, hidden size {hidden}, vocabulary {vocabulary}": (
         "{params} parametre, {layers} katman, hidden size {hidden}, sözlük {vocabulary}"
     ),
@@ -481,17 +478,11 @@ _DRY_RUN = {
     "this process has a torch.distributed group; start the dry run of several GPUs in another process": (
         "bu süreçte bir torch.distributed grubu var; çoklu GPU kuru çalıştırmasını başka bir süreçte başlatın"
     ),
-    "bitsandbytes' int8 layers lose their row scales under FSDP2; use a 4-bit base, or DDP": (
-        "bitsandbytes'ın int8 katmanları FSDP2 altında satır ölçeklerini yitirir; 4-bit temel model ya da DDP kullanın"
-    ),
     "hybrid sharding needs two or more whole nodes of two or more GPUs; {num_gpus} GPUs are not that with {gpus_per_node} a node": (
         "hibrit parçalama, iki ya da daha çok GPU'lu en az iki tam düğüm ister; düğüm başına {gpus_per_node} ile {num_gpus} GPU bunu karşılamaz"
     ),
-    "optimizer {optimizer} refuses the DTensors of FSDP2; use one of {known}, or DDP": (
-        "{optimizer} optimizer'ı FSDP2'nin DTensor'larını kabul etmiyor; şunlardan birini ya da DDP kullanın: {known}"
-    ),
 }
 
-TURKISH: dict[str, str] = {
+MEMORY: dict[str, str] = {
     **_CONTROLS, **_METHODS, **_PAGE, **_REMEDIES, **_NOTES, **_PARTS, **_ERRORS, **_HUB, **_DRY_RUN,
 }  # fmt: skip
