@@ -36,7 +36,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "job": {"adapters", "architecture", "blocks", "optimizers", "precision"},
     },
     {"memory": set(), "compute": set(), "interconnect": set(), "storage": set(), "schedule": set(), "cost": set()},
-    {"catalogues": set(), "hub": {"catalogues"}, "prices": set(), "dataset": set(), "plan": set()},
+    {"catalogues": set(), "hub": {"catalogues"}, "prices": {"catalogues"}, "dataset": set(), "plan": set()},
     {"dryrun": set()},
     {
         "sentences": set(),
