@@ -2,6 +2,7 @@
 
 PlannerError
 ├── UnknownName    a name that no catalogue, folder or hub knows
+│   └── AmbiguousName  a name that is part of several
 ├── BadRow         a data file whose row cannot be read
 ├── InvalidJob     a job, architecture or option that does not exist or contradicts itself
 └── HubUnavailable a model on the Hub that cannot be read: missing, gated, or no network
@@ -13,7 +14,9 @@ from typing import Any
 
 from planner.texts import translated
 
-__all__ = ["BadRow", "HubUnavailable", "InvalidJob", "PlannerError", "UnknownName", "first_problem", "near_names"]
+__all__ = [
+    "AmbiguousName", "BadRow", "HubUnavailable", "InvalidJob", "PlannerError", "UnknownName", "first_problem", "near_names",
+]  # fmt: skip
 
 
 class PlannerError(Exception):
@@ -45,6 +48,15 @@ class UnknownName(PlannerError, LookupError):
         self.suggestions = near_names(name, known)
         template = f"no {kind} named {{name!r}}; did you mean {{near}}?" if self.suggestions else f"no {kind} named {{name!r}}"
         super().__init__(template, name=_short(name, 80), near=", ".join(map(repr, self.suggestions)))
+
+
+class AmbiguousName(UnknownName):
+    """A name that is none, but part of several; `suggestions` holds all of those."""
+
+    def __init__(self, kind: str, name: str, candidates: Iterable[str]) -> None:
+        self.kind, self.name, self.suggestions = kind, name, list(candidates)
+        template = f"no {kind} named {{name!r}}, but several whose name holds it; which one: {{candidates}}?"
+        PlannerError.__init__(self, template, name=_short(name, 80), candidates=", ".join(map(repr, self.suggestions)))
 
 
 class BadRow(PlannerError, ValueError):

@@ -2,23 +2,32 @@
 
 import csv
 import io
+from datetime import date
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner import catalogues
 from planner.architecture import Architecture
 from planner.catalogues import (
     GPU_COLUMNS,
     MODEL_COLUMNS,
+    OFFER_COLUMNS,
+    PROVIDER_COLUMNS,
     find_gpu,
     find_model,
     known_models,
     load_gpus,
     load_models,
+    load_offers,
     read_gpus,
     read_models,
+    read_offers,
+    read_providers,
 )
-from planner.errors import BadRow, UnknownName
+from planner.catalogues.offers import offers_csv
+from planner.errors import AmbiguousName, BadRow, UnknownName
 from planner.hardware import USABLE_SHARE
 from planner.units import GiB, MiB
 
@@ -165,10 +174,11 @@ def test_a_card_is_found_as_people_and_torch_write_it(asked: str, found: str) ->
     assert find_gpu(asked).id == found
 
 
-def test_a_name_that_several_cards_share_suggests_them() -> None:
-    with pytest.raises(UnknownName, match="no GPU named 'a100'") as caught:
+def test_a_name_that_several_cards_share_asks_which() -> None:
+    with pytest.raises(AmbiguousName, match="no GPU named 'a100', but several whose name holds it; which one: ") as caught:
         find_gpu("a100")
-    assert "A100-80GB" in caught.value.suggestions
+    assert caught.value.suggestions == ["A100-PCIe-40GB", "A100-40GB", "A100-PCIe-80GB", "A100-80GB"]
+    assert {find_gpu(name).id for name in caught.value.suggestions} == {i for i in load_gpus() if i.startswith("a100")}
     with pytest.raises(UnknownName, match="did you mean 'A10G-24GB'"):
         find_gpu("A10G-24")
     with pytest.raises(UnknownName):
@@ -190,3 +200,103 @@ def test_usable_memory_is_never_more_than_what_is_stated() -> None:
 
 def test_the_data_folder_is_the_repository_s_or_the_wheel_s() -> None:
     assert (catalogues.data_folder() / "README.md").is_file()
+
+
+PROVIDER_ROW = {"id": "cloud", "name": "Cloud", "kind": "gpu cloud", "source": "a test", "retrieved": "2026-12-01"}
+OFFER_ROW = {
+    "provider_id": "aws", "instance_type": "x.large", "tier": "on-demand", "gpu_id": "l4", "gpu_name": "L4", "gpu_count": "4",
+    "host_memory_gib": "192", "currency": "USD", "usd_per_hour": "4.6", "usd_per_hour_median": "4.8", "source": "a test",
+    "price_date": "2026-05-01", "price_date_estimated": "yes", "price_date_note": "undated; about May-July 2026",
+}  # fmt: skip
+
+
+def test_an_offer_is_read_in_base_units_and_its_blanks_are_none() -> None:
+    (offer,) = read_offers(as_file(OFFER_COLUMNS, OFFER_ROW))
+    assert (offer.host_memory_bytes, offer.disk_bytes, offer.vcpus) == (192 * GiB, None, None)
+    assert (offer.usd_per_hour, offer.usd_per_hour_median, offer.spot_usd_per_hour, offer.regions) == (4.6, 4.8, None, None)
+    assert (offer.price_date, offer.price_date_estimated) == (date(2026, 5, 1), True)
+
+
+def test_a_provider_keeps_unknown_apart_from_free() -> None:
+    free = {**PROVIDER_ROW, "egress_usd_per_gb": "0", "spot_notice_s": "120", "unverified": "ssh; docker", "ssh": "yes"}
+    (provider,) = read_providers(as_file(PROVIDER_COLUMNS, free))
+    assert (provider.egress_usd_per_gb, provider.running_storage_usd_per_gb_month, provider.billing) == (0, None, None)
+    assert (provider.spot_notice_s, provider.unverified, provider.ssh, provider.docker) == (120, ("ssh", "docker"), True, None)
+
+
+def test_the_age_of_a_price_is_counted_in_days_from_its_date() -> None:
+    (offer,) = read_offers(as_file(OFFER_COLUMNS, OFFER_ROW))
+    assert offer.age_days(date(2026, 12, 1)) == 30 + 30 + 31 + 31 + 30 + 31 + 30 + 1 == 214  # rest of May, June .. November, one
+    assert offer.model_copy(update={"price_date": None}).age_days(date(2026, 12, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "named"),
+    [
+        ("usd_per_hour", "-1", "usd_per_hour"), ("usd_per_hour", "0", "usd_per_hour"), ("usd_per_hour", "nan", "usd_per_hour"),
+        ("usd_per_hour", "inf", "usd_per_hour"), ("usd_per_hour", "4,6", "usd_per_hour"), ("usd_per_hour", "$4", "usd_per_hour"),
+        ("usd_per_hour_median", "40000.01", "usd_per_hour_median"), ("usd_per_hour_median", "4.5", "usd_per_hour_median"),
+        ("usd_per_hour", "", "usd_per_hour"), ("spot_usd_per_hour", "1e300", "spot_usd_per_hour"),
+        ("spot_usd_per_hour_median", "2", "spot_usd_per_hour_median"), ("currency", "EUR", "currency"), ("currency", "", "currency"),
+        ("currency", "usd", "currency"), ("provider_id", "nobody", "provider_id"), ("provider_id", "", "provider_id"),
+        ("gpu_id", "L4", "gpu_id"), ("gpu_name", "", "gpu_name"), ("gpu_count", "0.5", "gpu_count"), ("gpu_count", "", "gpu_count"),
+        ("gpu_count", "-4", "gpu_count"), ("tier", "cheap", "tier"), ("host_memory_gib", "192 GB", "host_memory_gib"),
+        ("disk_gib", "0", "disk_gib"), ("vcpus", "20-30", "vcpus"), ("price_date", "20260501", "price_date"),
+        ("price_date", "2026-02-30", "price_date"), ("price_date", "undated", "price_date"), ("source", "", "source"),
+        ("price_date_estimated", "perhaps", "price_date_estimated"), ("regions", "0", "regions"), ("instance_type", "", "instance_type"),
+    ],
+)  # fmt: skip
+def test_a_bad_cell_of_an_offer_is_named_with_its_file_and_line(column: str, cell: str, named: str) -> None:
+    with pytest.raises(BadRow, match=r"test\.csv, line 3") as caught:
+        list(read_offers(as_file(OFFER_COLUMNS, {**OFFER_ROW, "instance_type": "fine"}, {**OFFER_ROW, column: cell})))
+    assert repr(named) in str(caught.value)
+
+
+def test_another_currency_is_refused_in_one_sentence() -> None:
+    with pytest.raises(BadRow) as caught:
+        list(read_offers(as_file(OFFER_COLUMNS, {**OFFER_ROW, "currency": "EUR"})))
+    assert str(caught.value) == (
+        "test.csv, line 2, column 'currency': 'EUR' is not 'USD'; prices in another currency are not mixed in, convert them first"
+    )
+
+
+def test_an_offer_without_any_price_is_refused_and_one_at_the_limit_is_not() -> None:
+    with pytest.raises(BadRow, match="an offer needs a price, on demand or spot"):
+        list(read_offers(as_file(OFFER_COLUMNS, {**OFFER_ROW, "usd_per_hour": "", "usd_per_hour_median": ""})))
+    (dear,) = read_offers(as_file(OFFER_COLUMNS, {**OFFER_ROW, "usd_per_hour_median": "40000"}))
+    assert dear.usd_per_hour_median == 4 * 10_000
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [
+        ("billing", "day"), ("kind", ""), ("kind", "cloud"), ("can_stop", "true"), ("egress_usd_per_gb", "-0.1"),
+        ("egress_usd_per_gb", "0.09 (first 100 GB free)"), ("running_storage_usd_per_gb_month", "nan"), ("spot_notice_s", "0"),
+        ("egress_free_gb_per_month", "0"), ("unverified", "billing; colour"), ("retrieved", ""), ("retrieved", "2026-10"),
+        ("source", ""), ("id", "My Cloud"), ("name", ""),
+    ],
+)  # fmt: skip
+def test_a_bad_cell_of_a_provider_is_named_with_its_file_and_line(column: str, cell: str) -> None:
+    with pytest.raises(BadRow, match=r"test\.csv, line 3") as caught:
+        list(read_providers(as_file(PROVIDER_COLUMNS, {**PROVIDER_ROW, "id": "fine"}, {**PROVIDER_ROW, column: cell})))
+    assert repr(column) in str(caught.value)
+
+
+def test_a_key_that_is_used_twice_is_refused_with_the_line_of_the_first() -> None:
+    with pytest.raises(BadRow, match=r"line 4, column 'instance_type': 'x\.large' is not new: line 2 has it already"):
+        list(read_offers(as_file(OFFER_COLUMNS, OFFER_ROW, {**OFFER_ROW, "gpu_count": "1"}, OFFER_ROW)))
+    with pytest.raises(BadRow, match=r"line 3, column 'id': 'cloud' is not new: line 2 has it already"):
+        list(read_providers(as_file(PROVIDER_COLUMNS, PROVIDER_ROW, PROVIDER_ROW)))
+
+
+def test_offers_that_are_written_are_read_back_as_they_were() -> None:
+    assert tuple(read_offers(io.StringIO(offers_csv(load_offers())))) == load_offers()
+
+
+@given(st.text(max_size=60), st.sampled_from(OFFER_COLUMNS))
+def test_any_text_in_any_cell_is_read_or_refused_in_a_sentence(cell: str, column: str) -> None:
+    text = ",".join(OFFER_COLUMNS) + "\n" + ",".join(cell if c == column else OFFER_ROW.get(c, "") for c in OFFER_COLUMNS)
+    try:
+        list(read_offers(io.StringIO(text, newline="")))
+    except BadRow as error:
+        assert "\n" not in str(error)

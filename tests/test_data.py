@@ -8,10 +8,22 @@ from typing import Any
 
 import pytest
 
-from planner.catalogues import CONFIG_COLUMNS, GPU_COLUMNS, MODEL_COLUMNS, data_folder
+from planner.catalogues import (
+    CONFIG_COLUMNS,
+    GPU_COLUMNS,
+    MODEL_COLUMNS,
+    OFFER_COLUMNS,
+    PROVIDER_COLUMNS,
+    data_folder,
+    load_gpus,
+    load_offers,
+    load_providers,
+)
 from planner.families import FAMILIES
 
-FILES = {"models.csv": MODEL_COLUMNS, "gpus.csv": GPU_COLUMNS}
+FILES = {
+    "models.csv": MODEL_COLUMNS, "gpus.csv": GPU_COLUMNS, "offers.csv": OFFER_COLUMNS, "providers.csv": PROVIDER_COLUMNS,
+}  # fmt: skip
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -44,7 +56,7 @@ def test_the_readme_explains_every_column_once(name: str) -> None:
 def test_every_row_has_a_source_and_a_date(name: str) -> None:
     for row in rows(name):
         assert len(row["source"]) > 5, row
-        assert re.fullmatch(r"20\d\d-\d\d-\d\d", row["retrieved"]), row
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", row["price_date" if name == "offers.csv" else "retrieved"]), row
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -52,7 +64,7 @@ def test_cells_have_no_stray_space(name: str) -> None:
     assert [cell for row in rows(name) for cell in row.values() if cell != cell.strip()] == []
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", ["models.csv", "gpus.csv"])
 def test_no_name_is_used_twice(name: str) -> None:
     key, others = ("hf_id", "variants") if name == "models.csv" else ("id", "aliases")
     plain = (lambda text: text.lower()) if name == "models.csv" else (lambda text: re.sub("[^a-z0-9]", "", text.lower()))
@@ -109,3 +121,58 @@ def test_a_card_without_bf16_states_no_bf16_rate() -> None:
 
 def test_every_class_of_card_is_there() -> None:
     assert Counter(row["segment"] for row in GPUS).keys() == {"consumer", "workstation", "datacenter"}
+
+
+def test_there_are_hundreds_of_offers_of_a_dozen_providers() -> None:
+    assert len(load_offers()) == 342
+    assert len(load_providers()) == 20
+    with_offers = {offer.provider_id for offer in load_offers()}
+    assert load_providers().keys() - with_offers == {"scaleway", "seeweb", "thundercompute"}
+
+
+def test_prices_of_a_card_are_within_what_was_seen_in_2026() -> None:
+    """From 0.09 USD per hour (old V100 of a marketplace, by spot) to 27 USD (GB200 of a hyperscaler)."""
+    for offer in load_offers():
+        for price in (offer.usd_per_hour_median, offer.usd_per_hour, offer.spot_usd_per_hour, offer.spot_usd_per_hour_median):
+            assert price is None or 0.09 < price / offer.gpu_count < 35, offer
+
+
+def test_offers_without_a_card_are_those_that_the_readme_names() -> None:
+    assert {offer.gpu_name for offer in load_offers() if offer.gpu_id is None} == {"T4G", "Gaudi HL-205", "H100"}
+
+
+def test_a_published_name_agrees_with_the_card_that_it_was_taken_for() -> None:
+    """The number in the name is in the card's name: an L40S is no L40, a 4090 no 3090."""
+    for offer in load_offers():
+        if offer.gpu_id:
+            for word in re.findall(r"[A-Z]*\d{2,4}[A-Z]*\b", offer.gpu_name.upper().replace("NVL72", "")):
+                assert word.lower() in re.sub(r"[ -]", "", load_gpus()[offer.gpu_id].name + offer.gpu_id).lower(), offer
+
+
+def test_dates_of_prices_are_estimates_exactly_where_the_note_says_undated() -> None:
+    for offer in load_offers():
+        assert offer.price_date and "2025-01-01" <= offer.price_date.isoformat() <= "2026-12-01", offer
+        assert offer.price_date_estimated == ("undated" in offer.price_date_note), offer
+
+
+def test_the_three_cards_that_are_always_compared_have_offers() -> None:
+    assert {"rtx-4090-24", "a100-sxm4-80", "h100-sxm5-80"} <= {offer.gpu_id for offer in load_offers()}
+
+
+def test_unknown_terms_stay_unknown_and_free_egress_is_stated() -> None:
+    providers = load_providers()
+    assert {name for name, one in providers.items() if one.egress_usd_per_gb == 0} == {
+        "runpod", "lambda", "coreweave", "nebius", "thundercompute",
+    }  # fmt: skip
+    assert (providers["vast"].egress_usd_per_gb, providers["aws"].billing, providers["akash"].has_spot) == (None, None, None)
+    assert (providers["aws"].egress_usd_per_gb, providers["aws"].egress_free_gb_per_month) == (0.09, 100)
+    assert {name for name, one in providers.items() if one.billing == "second"} == {"runpod", "vast", "verda"}
+    assert {name for name, one in providers.items() if one.spot_notice_s} == {"aws", "azure", "gcp"}
+
+
+def test_speeds_between_machines_are_those_of_the_source() -> None:
+    """Google: A3 High 1 Tb/s and Mega 1.8 Tb/s per 8 cards. Azure: 400 Gb/s per card on ND H100."""
+    fabric = {one.instance_type: one.fabric_bytes_per_s_per_gpu for one in load_offers() if one.fabric_bytes_per_s_per_gpu}
+    assert fabric == {
+        "a3-highgpu-8g": 1e12 / 8 / 8, "a3-megagpu-8g": 1.8e12 / 8 / 8, "Standard_ND96isr_H100_v5": 400e9 / 8,
+    }  # fmt: skip

@@ -41,7 +41,7 @@ LAYERS: list[dict[str, set[str]]] = [
     {
         "catalogues": set(),
         "hub": {"catalogues"},
-        "prices": set(),
+        "prices": {"catalogues"},
         "dataset": set(),
         "plan": set(),
         "remedies": {"plan"},
