@@ -26,6 +26,7 @@ HEAVY = {
 LAYERS: list[dict[str, set[str]]] = [
     {"turkish": set(), "texts": {"turkish"}, "errors": {"texts"}, "units": set(), "files": {"errors"}},
     {
+        "assumption": set(),
         "precision": set(),
         "blocks": set(),
         "architecture": {"blocks"},
@@ -37,7 +38,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "sharding": {"job"},
         "workload": {"architecture", "job"},
     },
-    {"memory": set()},
+    {"memory": set(), "spot": set(), "cost": set(), "delivery": set()},
     {
         "catalogues": set(),
         "hub": {"catalogues"},

@@ -2,30 +2,14 @@
 
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
+from planner.assumption import Assumption, assumed
 from planner.memory.lines import RESIDENT, Line, largest, maximum
 from planner.memory.widths import Kernel
 from planner.units import MiB
 
 __all__ = ["Assumption", "Assumptions", "Peak", "device_peak", "workspace_line"]
-
-
-class Assumption(BaseModel):
-    """A number that no formula gives: its value, the band it was seen in, and where."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    value: float
-    low: float
-    high: float
-    source: str
-    calibrated: bool = False  # set by a pilot on the user's own card
-
-
-def _assumed(value: float, low: float, high: float, source: str, *, unit: float = 1) -> Any:
-    """A field whose default is this assumption, made when it is first needed."""
-    return Field(default_factory=lambda: Assumption(value=value * unit, low=low * unit, high=high * unit, source=source))
 
 
 _CUBLAS = "aten/src/ATen/cuda/CublasHandlePool.cpp: 8,519,680 B, 32 MiB on 9.0; twice, as the autograd thread has its own handle"
@@ -38,25 +22,25 @@ class Assumptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     # reserved / allocated
-    allocator_slack: Assumption = _assumed(
+    allocator_slack: Assumption = assumed(
         1.11, 1.04, 1.32, f"{_FITCHECK}: median and 5th percentile of 24 sdpa runs, 95th of all 45"
     )
-    allocator_slack_with_scores: Assumption = _assumed(
+    allocator_slack_with_scores: Assumption = assumed(
         1.23, 1.09, 1.42, f"{_FITCHECK}: median, 5th and 95th percentile of 21 eager runs"
     )
-    allocator_slack_sharded: Assumption = _assumed(
+    allocator_slack_sharded: Assumption = assumed(
         1.27, 1.15, 1.71,
         "fms-acceleration, 87 FSDP runs on 2 and 4 A100 (2024): (nvidia-smi - context) / allocated, median, 5th and 95th "
         "percentile; NCCL's buffers are in it",
     )  # fmt: skip
     # bytes
-    context_turing: Assumption = _assumed(141, 130, 250, "fitcheck archive: 140.9 MiB on a T4", unit=MiB)
-    context_ampere: Assumption = _assumed(
+    context_turing: Assumption = assumed(141, 130, 250, "fitcheck archive: 140.9 MiB on a T4", unit=MiB)
+    context_ampere: Assumption = assumed(
         430, 250, 520, "between the T4's and the H100's figure; no reading of our own yet", unit=MiB
     )
-    context_hopper: Assumption = _assumed(600, 450, 700, "about 0.6 GiB on H100 and H200 with many modules loaded", unit=MiB)
-    workspace_before_hopper: Assumption = _assumed(16.25, 8.125, 16.25, _CUBLAS, unit=MiB)
-    workspace_hopper: Assumption = _assumed(64, 32, 64, _CUBLAS, unit=MiB)
+    context_hopper: Assumption = assumed(600, 450, 700, "about 0.6 GiB on H100 and H200 with many modules loaded", unit=MiB)
+    workspace_before_hopper: Assumption = assumed(16.25, 8.125, 16.25, _CUBLAS, unit=MiB)
+    workspace_hopper: Assumption = assumed(64, 32, 64, _CUBLAS, unit=MiB)
 
     def context(self, compute_capability: tuple[int, int] | None) -> Assumption:
         """Bytes of the CUDA context with PyTorch's modules loaded."""
