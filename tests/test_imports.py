@@ -20,6 +20,7 @@ HEAVY = {
     "pandas",
     "numpy",
     "huggingface_hub",
+    "gpuhunt",
 }
 
 # A module may import from lower layers only; in one layer, from the modules that are named beside it.
