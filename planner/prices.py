@@ -6,7 +6,6 @@ Nothing is fetched by importing, planning or reading; only `refresh_prices` does
 
 import logging
 import math
-import re
 import socket
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -179,7 +179,10 @@ def refresh_prices(providers: Iterable[str] = REFRESHABLE, *, path: Path | None 
                 cards = [(item, _card(name, item)) for item in items]
                 known = [(item, card) for item, card in cards if card]
                 sane = [(item, card) for item, card in known if _sane(item)]
-                found[name] = tuple(_offers(name, sane, dated, f"gpuhunt {version}, {of}"))
+                offers = tuple(_offers(name, sane, dated, f"gpuhunt {version}, {of}"))
+                if not offers:
+                    raise LookupError("it lists no machine with a known card and price")
+                found[name] = tuple(read_offers(StringIO(offers_csv(offers), newline="")))  # what is written can be read back
             except Exception as error:  # noqa: BLE001  whatever one provider's code raises, the others are asked
                 reason = log.reasons.get(_PUBLISHED.get(name, "")) or _reason(error)
                 problems[name] = PlannerError(
@@ -208,9 +211,11 @@ def _items(catalogue: Any, name: str, day: date) -> tuple[list[Any], str, date]:
         if published is None:
             raise LookupError("its catalogue did not load")
         items = catalogue.query(provider=_PUBLISHED[name], min_gpu_count=1)
-        stamp = re.match(r"(20\d\d)-?([01]\d)-?([0-3]\d)", published.version)
-        dated = min(date(*map(int, stamp.groups())), day) if stamp else day
-        return items, f"published catalogue {published.version}", dated
+        try:
+            dated = date.fromisoformat(published.version[:8])  # 20261201-7
+        except ValueError:
+            dated = date.max
+        return items, f"published catalogue {published.version}", min(dated, day)
     module, kind = _ASKED[name]
     items = getattr(import_module(f"gpuhunt.providers.{module}"), kind).from_env().get(balance_resources=False)
     return [item for item in items if item.gpu_count], "asked itself", day

@@ -200,6 +200,27 @@ def test_a_marketplace_is_asked_itself_and_its_machines_become_one_offer(path: P
     assert (offer.disk_bytes, offer.price_date) == (100e9, TODAY)
 
 
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([], "it lists no machine with a known card and price"),
+        ([row("a", "b", 1.0, "X900", 99)], "it lists no machine with a known card and price"),
+        (
+            [row("g4dn.xlarge", "a", 0.5, "T4", 16), ("x", "a", 1, -4, 8.0, 1, "T4", 16, False, "", "nvidia", "", "x86", "{}")],
+            "vcpus",
+        ),
+    ],
+)
+def test_a_catalogue_that_is_empty_or_impossible_replaces_nothing(
+    served: dict[str, bytes], path: Path, rows: list[tuple], problem: str
+) -> None:
+    refresh_prices(["aws"], path=path, today=TODAY)
+    before = path.read_bytes()
+    served["/v3/aws/20261201-7/catalog.zip"] = catalogue("aws", rows)
+    assert problem in str(refresh_prices(["aws"], path=path, today=TODAY).problems["aws"])
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("problem", [KeyError("nodes"), TypeError("price is None"), ConnectionError("no route")])
 def test_whatever_a_marketplace_raises_is_one_sentence(path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception) -> None:
     from gpuhunt.providers import lium
