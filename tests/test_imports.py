@@ -20,6 +20,7 @@ HEAVY = {
     "pandas",
     "numpy",
     "huggingface_hub",
+    "gpuhunt",
 }
 
 # A module may import from lower layers only; in one layer, from the modules that are named beside it.
@@ -113,3 +114,7 @@ def test_the_command_line_is_light() -> None:
 def test_a_visitors_kernel_loads_no_plotly_and_no_pandas() -> None:
     loaded = _loaded_by("from planner.workbook import Workbook\nWorkbook()")
     assert not loaded & {"torch", "transformers", "plotly", "pandas", "huggingface_hub"}
+
+
+def test_offers_are_read_without_gpuhunt_and_without_a_network() -> None:
+    assert not _loaded_by("from planner.prices import current_offers\ncurrent_offers()") & (HEAVY | {"requests"})
