@@ -178,12 +178,12 @@ def _euler_inversion(transform: Callable[[complex], complex], at: float, terms: 
     A = 18.4  # discretisation error e^-A
     step = math.exp(A / 2) / at
     total = step / 2 * transform(complex(A / (2 * at), 0)).real
-    partial = []
+    partial: list[float] = []
     for k in range(1, terms + averaged + 1):
         total += step * (-1) ** k * transform(complex(A, 2 * k * math.pi) / (2 * at)).real
         if k >= terms:
             partial.append(total)
-    return float(sum(math.comb(averaged, j) * value for j, value in enumerate(partial))) / 2**averaged
+    return sum((math.comb(averaged, j) * value for j, value in enumerate(partial)), 0.0) / 2.0**averaged
 
 
 def young_interval_s(write_s: float, interruptions_per_hour: float) -> float:
