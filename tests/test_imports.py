@@ -39,7 +39,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "sharding": {"job"},
         "workload": {"architecture", "job"},
     },
-    {"memory": set(), "spot": set(), "cost": set(), "delivery": set()},
+    {"memory": set(), "spot": set(), "cost": set(), "delivery": set(), "storage": {"memory"}},
     {
         "catalogues": set(),
         "hub": {"catalogues"},

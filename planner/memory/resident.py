@@ -10,7 +10,7 @@ from planner.precision import quantization_state_bytes, quantized_weight_bytes
 
 PAGED_ELEMENTS = 100_000  # Source: bitsandbytes/optim/optimizer.py, get_state_buffer: smaller states are not paged
 
-__all__ = ["resident_lines", "trained_bytes", "trained_formula", "weight_lines"]
+__all__ = ["resident_lines", "state_bytes", "trained_bytes", "trained_formula", "weight_lines"]
 
 _COUNT = "parameter count x bytes of its dtype; tied embeddings count once"
 _QLORA = "Dettmers et al. 2023, arXiv:2305.14314, sec. 3; bitsandbytes replaces nn.Linear inside the blocks only"
@@ -32,7 +32,8 @@ def trained_formula(job: Job, w: Widths) -> str:
     return f"P_t x {w.weights if job.adapter is None else w.adapter}{copies}"
 
 
-def _state_bytes(job: Job, w: Widths) -> Any:
+def state_bytes(job: Job, w: Widths, *, on_card: bool = True) -> Any:
+    """The optimizer's states; those that are paged count only where they stay on the card, or all of them."""
     row, tensors = job.optimizer_row, job.trained_tensors
     if row.factored:  # fp32 sums per row and per column; a vector keeps a full state
         return sum(
@@ -43,7 +44,7 @@ def _state_bytes(job: Job, w: Widths) -> Any:
 
     def of_tensor(elements: Any) -> Any:
         # Larger paged states are outside PyTorch's allocator and move to the host when the card is full; their scales never do.
-        here = choose(elements < PAGED_ELEMENTS, 1, 0) if row.paged else 1
+        here = choose(elements < PAGED_ELEMENTS, 1, 0) if row.paged and on_card else 1
         return choose(elements < 4096, 4, 4 / 256 + here) if row.state_bytes == 1 else 4 * here
 
     return row.states * sum(t.params * of_tensor(t.elements) for t in tensors)
@@ -101,6 +102,6 @@ def resident_lines(job: Job, w: Widths) -> Iterator[Line]:
         yield Line("adapter parameters", "adapters", RESIDENT, trained_bytes(job, w), trained_formula(job, w), source)
     row = job.optimizer_row
     if row.states or row.factored:
-        yield Line("optimizer states", "optimizer_states", RESIDENT, _state_bytes(job, w), _state_formula(job, w), row.source)
+        yield Line("optimizer states", "optimizer_states", RESIDENT, state_bytes(job, w), _state_formula(job, w), row.source)
     batch = 24 * job.micro_batch_size * job.length
     yield Line("batch", "workspace", RESIDENT, batch, "T x 3 x 8", "transformers data collators: ids, labels and mask in int64")
