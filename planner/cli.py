@@ -23,6 +23,7 @@ from planner.job_options import (
     sharding_options,
 )
 from planner.nodes import cards_needed
+from planner.offers_command import offers
 from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan
 from planner.remedies import remedies
 from planner.sentences import model_summary, need_text, note_texts, remedy_text, verdict_text
@@ -101,6 +102,7 @@ def estimate(
 
 
 planner.add_command(dryrun)
+planner.add_command(offers)
 
 
 def _document(plan: Plan) -> dict[str, Any]:

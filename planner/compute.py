@@ -9,7 +9,7 @@ from planner.interconnect import communication
 from planner.job import Job
 from planner.memory.lines import largest
 from planner.memory.widths import attention_kernel, in_16_bit, widths
-from planner.roofline import Rates, SpeedAssumptions, card_rates
+from planner.roofline import SpeedAssumptions, card_rates
 from planner.sharding import Sharding, check_sharding
 from planner.work import Work, attention_flops, block_work, score_bytes
 
@@ -123,7 +123,10 @@ def step_time(
     matmuls = 2 + job.trains_head + (job.loss == "cut-ce")
     c = w.logits
     loss_bytes = {"plain": 40 + 4 * c, "chunked": 40 + 4 * c, "liger": 5 * c, "cut-ce": 0}[job.loss]
-    head_s = multiply(head * matmuls, head_width) / split + (T * V * loss_bytes + 2 * V * D * (6 if w.autocast and w.vectors == 4 else c)) / rates.memory / split
+    head_s = (
+        multiply(head * matmuls, head_width) / split
+        + (T * V * loss_bytes + 2 * V * D * (6 if w.autocast and w.vectors == 4 else c)) / rates.memory / split
+    )
     # host
     operations = work.operations * (2 + through * 1.0) if checkpointing else work.operations * (1 + through)
     again = 1.0 if checkpointing else 0.0
@@ -132,7 +135,9 @@ def step_time(
     shards = sharding.state_shards if sharding else 1
     optimizer_s = trained_bytes * _PASSES[job.optimizer] / rates.memory / shards
     accumulate_s = 3 * trained_bytes / rates.memory / (sharding.gradient_shards if sharding else 1)
-    device_s = pass_s + back_s + attn_s + attn_back_s + traffic_s * (1 + 2 * through) + dequant_s * (1 + through) + head_s + recompute_s
+    device_s = (
+        pass_s + back_s + attn_s + attn_back_s + traffic_s * (1 + 2 * through) + dequant_s * (1 + through) + head_s + recompute_s
+    )
     host_s = operations * A.operation_s.value
     waiting_s = largest(host_s - device_s, 0.0)
     lines = [
@@ -152,12 +157,24 @@ def step_time(
     seconds = sum(line.seconds for line in lines)
     n = sharding.num_gpus if sharding else 1
     N = work.base_flops + work.expert_flops
-    model = ga * (T * (N * (1 + through + trained_share) + 3 * work.adapter_flops) + head * (2 + job.trains_head) + square * (1 + 2 * through))
+    model = ga * (
+        T * (N * (1 + through + trained_share) + 3 * work.adapter_flops)
+        + head * (2 + job.trains_head)
+        + square * (1 + 2 * through)
+    )
     hardware = ga * (
-        T * (N * (1 + through + trained_share + again) + (3 + again) * work.adapter_flops) + head * matmuls + forward * (1 + again) + backward * through
+        T * (N * (1 + through + trained_share + again) + (3 + again) * work.adapter_flops)
+        + head * matmuls
+        + forward * (1 + again)
+        + backward * through
     )
     dp = sharding.data_parallel if sharding else 1
     return StepTime(
-        tuple(lines), seconds * A.spread.low, seconds * A.spread.high, dp * ga * B * job.sequence_length,
-        model * dp, hardware * dp, rates.peak * n,
+        tuple(lines),
+        seconds * A.spread.low,
+        seconds * A.spread.high,
+        dp * ga * B * job.sequence_length,
+        model * dp,
+        hardware * dp,
+        rates.peak * n,
     )

@@ -1,12 +1,13 @@
 """What a run costs: machine time as the provider rounds it, storage, egress. What is not known is never counted as zero."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from planner.hardware import Billing, Provider
 
-__all__ = ["Bill", "BillLine", "bill", "billed_hours"]
+__all__ = ["Bill", "BillLine", "Rates", "bill", "billed_hours", "dearest_rates"]
 
 _UNIT_S: dict[Billing, float] = {"second": 1, "minute": 60, "hour": 3600, "started hour": 3600}
 _MONTH_S = 730 * 3600  # as cloud price lists count a month
@@ -27,10 +28,11 @@ def billed_hours(seconds: float, billing: Billing | None, *, runs: float = 1) ->
 
 
 class BillLine(NamedTuple):
-    """One part of a bill; `usd` is None where a price is not known."""
+    """One part of a bill; `usd` is None where a price is not known, and `at_most_usd` then asks the dearest that is known elsewhere."""
 
     name: str
     usd: float | None
+    at_most_usd: float
     formula: str
     source: str
 
@@ -47,9 +49,32 @@ class Bill:
         return sum(line.usd for line in self.lines if line.usd is not None)
 
     @property
+    def at_most_usd(self) -> float:
+        """The sum with what is not known at the dearest rate of any provider: what offers are compared by."""
+        return sum(line.at_most_usd for line in self.lines)
+
+    @property
     def unknown(self) -> tuple[str, ...]:
         """Names of the parts that no price is known for."""
         return tuple(line.name for line in self.lines if line.usd is None)
+
+
+class Rates(NamedTuple):
+    """The dearest known rates of all providers, in USD per GB (and month)."""
+
+    running: float = 0.0
+    stopped: float = 0.0
+    egress: float = 0.0
+
+
+def dearest_rates(providers: Iterable[Provider]) -> Rates:
+    """What to fear where a provider's rate is not known."""
+    known = list(providers)
+
+    def most(field: str) -> float:
+        return max((rate for provider in known if (rate := getattr(provider, field)) is not None), default=0.0)
+
+    return Rates(most("running_storage_usd_per_gb_month"), most("stopped_storage_usd_per_gb_month"), most("egress_usd_per_gb"))
 
 
 def bill(
@@ -62,6 +87,7 @@ def bill(
     disk_bytes: float = 0,
     kept_s: float = 0,
     result_bytes: float = 0,
+    dearest: Rates = Rates(),  # noqa: B008 (a tuple of numbers)
 ) -> Bill:
     """The bill of `machines` that run for `billed_s` seconds each, with `disk_bytes` on each while they run.
 
@@ -70,21 +96,23 @@ def bill(
     hours = billed_hours(billed_s, provider.billing, runs=runs)
     rounding = provider.billing or "second, as the unit is not known"
     source = f"{provider.name}: {provider.source}"
-    running, stopped, egress = (
-        provider.running_storage_usd_per_gb_month, provider.stopped_storage_usd_per_gb_month, provider.egress_usd_per_gb,
-    )  # fmt: skip
-    lines = [
-        BillLine("machine time", machines * hours * usd_per_hour, f"{machines} x {hours:.4g} h x price, by {rounding}", source)
-    ]
-    gb, months = disk_bytes / _GB, billed_s / _MONTH_S
+    machine = machines * hours * usd_per_hour
+    lines = [BillLine("machine time", machine, machine, f"{machines} x {hours:.4g} h x price, by {rounding}", source)]
+
+    def add(name: str, quantity: float, rate: float | None, highest: float, formula: str) -> None:
+        known = None if rate is None else quantity * rate
+        lines.append(BillLine(name, known, quantity * highest if known is None else known, formula, source))
+
+    gb = disk_bytes / _GB
     if disk_bytes:
-        size = None if running is None else machines * gb * months * running
-        lines.append(BillLine("storage while running", size, f"{machines} x {gb:.4g} GB x {months:.3g} months", source))
+        months = machines * billed_s / _MONTH_S
+        rate = provider.running_storage_usd_per_gb_month
+        add("storage while running", gb * months, rate, dearest.running, f"{gb:.4g} GB x {months:.3g} months")
     if disk_bytes and kept_s:
         months = kept_s / _MONTH_S
-        size = None if stopped is None else gb * months * stopped
-        lines.append(BillLine("storage while stopped", size, f"{gb:.4g} GB x {months:.3g} months", source))
+        rate = provider.stopped_storage_usd_per_gb_month
+        add("storage while stopped", gb * months, rate, dearest.stopped, f"{gb:.4g} GB x {months:.3g} months")
     if result_bytes:
         charged = max(result_bytes / _GB - (provider.egress_free_gb_per_month or 0), 0)
-        lines.append(BillLine("egress of the results", None if egress is None else charged * egress, f"{charged:.4g} GB", source))
+        add("egress of the results", charged, provider.egress_usd_per_gb, dearest.egress, f"{charged:.4g} GB")
     return Bill(tuple(lines))

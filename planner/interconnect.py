@@ -23,7 +23,9 @@ def link_bytes_per_s(gpu: Gpu, A: SpeedAssumptions) -> float:
 
 def host_bytes_per_s(gpu: Gpu, A: SpeedAssumptions) -> float:
     if gpu.pcie_generation not in _PCIE:
-        raise PlannerError("the link of {gpu} is not known, so its time cannot be planned on several cards", field="gpu", gpu=gpu.label)
+        raise PlannerError(
+            "the link of {gpu} is not known, so its time cannot be planned on several cards", field="gpu", gpu=gpu.label
+        )
     return _PCIE[gpu.pcie_generation] * A.pcie_share.value
 
 
@@ -35,7 +37,9 @@ def communication(
     inside = link
     if sharding.nodes > 1:
         if not fabric:
-            raise PlannerError("the network between nodes is not known, so the time on {nodes} nodes cannot be planned", nodes=sharding.nodes)
+            raise PlannerError(
+                "the network between nodes is not known, so the time on {nodes} nodes cannot be planned", nodes=sharding.nodes
+            )
         link = min(link, fabric * A.fabric_share.value)
     b = job.numbers.compute_bytes
     grad_b = 4 if sharding.fp32_reduction else b

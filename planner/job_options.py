@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import click
 
+from planner.architecture import Record
 from planner.errors import InvalidJob, PlannerError
 from planner.hub import load_model
 from planner.job import Job
@@ -59,12 +60,22 @@ def _option(name: str) -> Any:
     return click.option(flag, name, default=None, type=number, help=f"{text}  [default: {shown}]".strip())
 
 
-def job_options(command: Any) -> Any:
+def job_options(command: Any, *, model_required: bool = True) -> Any:
     """A command with MODEL, --revision and one option for each field of the job."""
     command = click.option("--revision", default=None, help="branch, tag or commit of a model on the Hub")(command)
     for name in reversed([name for name in Job.model_fields if name != "architecture"]):
         command = _option(name)(command)
-    return click.argument("model")(command)
+    return click.argument("model", required=model_required)(command)
+
+
+def record_options(record: type[Record], command: Any, **helps: str) -> Any:
+    """A command with one option for each number of a record that `helps` names."""
+    for name, text in reversed(helps.items()):
+        field = record.model_fields[name]
+        kind = float if "float" in str(field.annotation) else int
+        shown = "" if field.default is None else f"  [default: {field.default}]"
+        command = click.option(f"--{name.replace('_', '-')}", name, default=None, type=kind, help=text + shown)(command)
+    return command
 
 
 def sharding_options(command: Any) -> Any:
@@ -95,7 +106,8 @@ def bad_input(language: str) -> Iterator[None]:
     try:
         yield
     except PlannerError as error:
-        named = isinstance(error, InvalidJob) and error.field in (*Job.model_fields, "num_gpus", "gpus_per_node", "offload")
+        options = {option for parameter in click.get_current_context().command.params for option in parameter.opts}
+        named = isinstance(error, InvalidJob) and f"--{error.field.replace('_', '-')}" in options
         flag = f"--{error.field.replace('_', '-')}: " if named else ""
         click.echo(f"planner: {flag}{error.text(language)}", err=True)
         sys.exit(BAD_INPUT)

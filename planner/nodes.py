@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.errors import InvalidJob
 from planner.hardware import Gpu
 from planner.job import Job
-from planner.memory import MemoryBreakdown, memory_breakdown
+from planner.memory import MemoryBreakdown, card_kind, memory_breakdown
 from planner.plan import Plan
 from planner.sharding import Sharding
 
@@ -42,10 +42,10 @@ def ways_to_share(job: Job, num_gpus: int, gpus_per_node: int = 8) -> list[Shard
 
 def cards_needed(job: Job, gpus: Iterable[Gpu], gpus_per_node: int = 8) -> list[Need]:
     """For each card, how many of them hold the job at its micro-batch; fewest first, then the smallest card."""
-    memories: dict[tuple[tuple[int, int] | None, Sharding | None], MemoryBreakdown] = {}
+    memories: dict[tuple[int, Sharding | None], MemoryBreakdown] = {}
 
     def plan_of(gpu: Gpu, sharding: Sharding | None) -> Plan:
-        key = (gpu.compute_capability, sharding)  # of a card, a breakdown asks nothing else
+        key = (card_kind(gpu), sharding)
         if key not in memories:
             memories[key] = memory_breakdown(job, gpu, sharding=sharding)
         return Plan(job, gpu, memories[key], sharding)

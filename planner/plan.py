@@ -8,11 +8,12 @@ from typing import Any
 from planner.errors import InvalidJob
 from planner.hardware import Gpu
 from planner.job import Job
-from planner.memory import Assumptions, MemoryBreakdown, memory_breakdown
+from planner.memory import Assumptions, MemoryBreakdown, card_kind, memory_breakdown
 from planner.sharding import Sharding
 
 __all__ = [
     "Note",
+    "NumBytes",
     "Plan",
     "cards_that_fit",
     "compared_methods",
@@ -22,6 +23,10 @@ __all__ = [
     "missing_on_card",
     "sweep",
 ]
+
+
+class NumBytes(int):
+    """A size in a note, which is shown in GiB in the reader's language."""
 
 
 @dataclass(frozen=True)
@@ -181,12 +186,13 @@ def largest_that_fits(job: Job, gpu: Gpu, field: str, sharding: Sharding | None 
 
 def cards_that_fit(job: Job, gpus: Iterable[Gpu]) -> list[Plan]:
     """Plans on the cards that the job fits, the smallest card first."""
-    memories: dict[Any, MemoryBreakdown] = {}  # of a card, a breakdown asks only its compute capability
+    memories: dict[int, MemoryBreakdown] = {}
     plans = []
     for gpu in gpus:
-        if gpu.compute_capability not in memories:
-            memories[gpu.compute_capability] = memory_breakdown(job, gpu)
-        plans.append(Plan(job, gpu, memories[gpu.compute_capability]))
+        kind = card_kind(gpu)
+        if kind not in memories:
+            memories[kind] = memory_breakdown(job, gpu)
+        plans.append(Plan(job, gpu, memories[kind]))
     return sorted((plan for plan in plans if plan.fits), key=lambda plan: (plan.gpu.usable_memory_bytes, plan.gpu.name))
 
 

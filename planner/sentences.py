@@ -7,7 +7,7 @@ from planner.hardware import Gpu
 from planner.job import Job
 from planner.memory import Peak
 from planner.nodes import Need
-from planner.plan import Plan
+from planner.plan import Note, NumBytes, Plan
 from planner.remedies import Remedy
 from planner.sharding import Sharding
 from planner.texts import translated
@@ -22,6 +22,7 @@ __all__ = [
     "method_name",
     "model_summary",
     "need_text",
+    "note_text",
     "note_texts",
     "peak_verdict",
     "remedy_text",
@@ -130,7 +131,17 @@ def what_would_help(found: list[Remedy], language: str) -> str:
 
 def note_texts(plan: Plan, language: str) -> list[str]:
     """The plan's notes as sentences."""
-    return [_capital(translated(note.template, language).format(**note.values)) + "." for note in plan.notes]
+    return [_capital(note_text(note, language)) + "." for note in plan.notes]
+
+
+def note_text(note: Note, language: str) -> str:
+    """A note with its values filled in: sizes in GiB, words in the language."""
+    shown = {}
+    for name, value in note.values.items():
+        shown[name] = format_gib(value, language=language) if isinstance(value, NumBytes) else value
+        if name == "what" or name == "name":
+            shown[name] = translated(value, language)
+    return translated(note.template, language).format(**shown)
 
 
 def model_summary(architecture: Architecture, language: str) -> str:

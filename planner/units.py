@@ -40,3 +40,23 @@ def format_share(share: float, *, language: str = "en") -> str:
     sign = "+" if percent > 0 else "-" if percent < 0 else ""
     number = format_number(abs(percent), 1, language=language)
     return f"{sign}{number} %" if language == "en" else f"{sign}%{number}"
+
+
+def format_duration(seconds: float, *, language: str = "en") -> str:
+    """Seconds as `45 s`, `12 min`, `3.4 h` or `2.1 days`; `–` where there is no end."""
+    if not seconds < 1e12:
+        return "–"
+    minute, hour, day = ("min", "h", "days") if language == "en" else ("dk", "sa", "gün")
+    second = "s" if language == "en" else "sn"
+    for size, name, decimals in ((86400, day, 1), (3600, hour, 1), (60, minute, 0)):
+        if seconds >= 2 * size or (size == 3600 and seconds >= size):
+            return f"{format_number(seconds / size, decimals, language=language)} {name}"
+    return f"{format_number(seconds, 0 if seconds >= 10 else 2, language=language)} {second}"
+
+
+def format_usd(usd: float, *, language: str = "en") -> str:
+    """US dollars: `$12.30` in English, `12,30 $` in Turkish; whole dollars from a thousand on, `–` where there is no price."""
+    if not usd < 1e12:
+        return "–"
+    number = format_number(usd, 0 if usd >= 1000 else 2, language=language)
+    return f"${number}" if language == "en" else f"{number} $"

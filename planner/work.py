@@ -6,7 +6,6 @@ All are per token unless the name says otherwise, and grow with the number of to
 from typing import Any, NamedTuple
 
 from planner.adapters import IA3, BottleneckAdapter, LoRA
-from planner.architecture import Architecture
 from planner.blocks import Block, Linear
 from planner.job import Job
 from planner.memory.widths import Kernel, Widths

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from planner.architecture import Record
 from planner.job import Job
@@ -16,6 +16,7 @@ class Workload(Record):
     examples: Annotated[PositiveInt, Field(le=10**12)] = 10_000
     tokens_per_example: Annotated[float, Field(gt=0, le=2**27, allow_inf_nan=False)] = 500  # mean
     epochs: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] = 3
+    evaluation_examples: Annotated[NonNegativeInt, Field(le=10**12)] = 0  # seen once per epoch, forward only
     global_batch_size: Annotated[PositiveInt, Field(le=2**24)] = 16  # rows per optimizer step, over all GPUs and accumulation
 
     def rows(self, job: Job) -> Any:
@@ -41,3 +42,12 @@ class Workload(Record):
         import math
 
         return math.ceil(self.rows(job) / self.global_batch_size)
+
+    def evaluation_share(self, job: Job) -> float:
+        """Time of all evaluations over the time of training: rows over rows, one pass over those of a training step.
+
+        A step passes the model forward, backward for its inputs, for its weights where they are trained, and forward again where
+        blocks are checkpointed.
+        """
+        passes = 2 + (job.adapter is None) + (job.gradient_checkpointing != "off")
+        return self.evaluation_examples / self.examples / passes

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.catalogues import load_providers
-from planner.cost import bill, billed_hours
+from planner.cost import Rates, bill, billed_hours
 from planner.hardware import Provider
 
 
@@ -43,10 +43,13 @@ def test_worked_bill() -> None:
 
 
 def test_what_is_not_known_is_named_and_not_zero() -> None:
-    terms = provider(egress_usd_per_gb=None, running_storage_usd_per_gb_month=None)
+    terms = provider(egress_usd_per_gb=None, egress_free_gb_per_month=None, running_storage_usd_per_gb_month=None)
     found = bill(2.0, 3600, terms, disk_bytes=1e9, result_bytes=1e9)
     assert found.unknown == ("storage while running", "egress of the results")
     assert found.usd == 2.0
+    feared = bill(2.0, 3600, terms, disk_bytes=1e9, result_bytes=1e9, dearest=Rates(running=0.365, stopped=1.0, egress=0.12))
+    assert feared.usd == 2.0
+    assert feared.at_most_usd == pytest.approx(2.0 + 0.365 / 730 + 0.12)
 
 
 @given(st.floats(0.01, 50), st.floats(0.01, 50), st.integers(0, 10**6), st.sampled_from(["second", "minute", "hour", None]))

@@ -48,6 +48,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "plan": set(),
         "remedies": {"plan"},
         "nodes": {"plan"},
+        "ranking": {"plan", "nodes"},
     },
     {"dryrun": set()},
     {
@@ -55,12 +56,14 @@ LAYERS: list[dict[str, set[str]]] = [
         "figures": {"sentences"},
         "tables": {"sentences", "figures"},
         "comparison": {"sentences", "figures", "tables"},
+        "offer_views": {"sentences", "figures", "tables"},
+        "run_sentences": {"sentences", "offer_views"},
         "timeline": {"figures", "plotly_js"},
         "plotly_js": set(),
         "export": set(),
         "record": set(),
     },
-    {"job_options": set(), "dryrun_command": {"job_options"}},
+    {"job_options": set(), "dryrun_command": {"job_options"}, "offers_command": {"job_options"}},
     {"serve": set(), "workbook": set(), "cli": {"serve"}, "pilot": set()},
 ]
 LAYER_OF = {module: number for number, layer in enumerate(LAYERS) for module in layer}

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.architecture import Architecture
-from planner.catalogues import find_gpu, find_model
+from planner.catalogues import find_gpu, find_model, load_gpus
 from planner.families import architecture_from_config
 from planner.job import METHODS, Job
-from planner.memory import COMPONENTS, INSTANTS, MemoryBreakdown, memory_breakdown
+from planner.memory import COMPONENTS, INSTANTS, MemoryBreakdown, card_kind, memory_breakdown
 from planner.optimizers import OPTIMIZERS
 from planner.plan import sweep
 from planner.units import GiB, MiB
@@ -133,6 +133,13 @@ def test_sdpa_needs_expanded_keys_on_a_turing_card(llama_3_8b: Architecture) -> 
     heads = {"t4": 3 * 32, "a100-sxm4-80": 32 + 2 * 8}
     for gpu, count in heads.items():
         assert line(memory_breakdown(job, find_gpu(gpu)), name, "forward") == 32 * 2048 * 2 * count * 128
+
+
+def test_cards_of_one_kind_have_one_breakdown(llama_3_8b: Architecture) -> None:
+    job, kinds = Job(architecture=llama_3_8b, gradient_checkpointing="off"), defaultdict(set)
+    for gpu in load_gpus().values():
+        kinds[card_kind(gpu)].add(memory_breakdown(job, gpu).peak)
+    assert len(kinds) == 4 and all(len(peaks) == 1 for peaks in kinds.values())
 
 
 def test_prompt_embeddings_are_rows_and_a_prefix_is_keys_and_values(llama_3_8b: Architecture) -> None:

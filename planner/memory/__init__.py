@@ -20,7 +20,7 @@ from planner.memory.step import instant_lines
 from planner.memory.widths import attention_kernel, widths
 from planner.sharding import Sharding, check_sharding
 
-__all__ = ["COMPONENTS", "INSTANTS", "Assumptions", "Line", "MemoryBreakdown", "Peak", "memory_breakdown"]
+__all__ = ["COMPONENTS", "INSTANTS", "Assumptions", "Line", "MemoryBreakdown", "Peak", "card_kind", "memory_breakdown"]
 
 
 @cache
@@ -79,6 +79,11 @@ class MemoryBreakdown:
         """The numbers behind the letters of a line's formula."""
         words = line.formula.replace("(", " ").replace(")", " ").replace(",", " ").split()
         return {letter: value for letter, value in self.letters.items() if letter in words}
+
+
+def card_kind(gpu: Gpu) -> int:
+    """All that a breakdown asks of a card: cards of one kind (7 and older, 8, 9, 10 and newer) have the same breakdown."""
+    return min(max((gpu.compute_capability or (8, 0))[0], 7), 10)
 
 
 def memory_breakdown(

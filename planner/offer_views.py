@@ -1,0 +1,220 @@
+"""Ranked offers -> table, cost against time, and the stages of a delivery as charts; nothing is computed here but display units."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+from planner.delivery import Delivery
+from planner.figures import Figure
+from planner.ranking import Ranked, frontier
+from planner.sentences import note_text, sharding_text
+from planner.tables import Table
+from planner.texts import translated
+from planner.units import format_duration, format_number, format_usd
+
+__all__ = ["LANDMARKS", "cost_against_time", "delivery_chart", "delivery_table", "landmarks", "offers_table", "price_age"]
+
+# The positions that the source texts name; each is one card in several builds.
+LANDMARKS = {
+    "RTX 4090": ("rtx-4090-24",),
+    "A100 80 GB": ("a100-sxm4-80", "a100-pcie-80"),
+    "H100": ("h100-sxm5-80", "h100-pcie-80", "h100-nvl-94"),
+}
+
+
+def landmarks(ranked: Sequence[Ranked]) -> dict[str, Ranked]:
+    """The best offer of each position, be it an answer or not."""
+    found: dict[str, Ranked] = {}
+    for name, ids in LANDMARKS.items():
+        for row in ranked:
+            if row.offer.gpu_id in ids:
+                found[name] = row
+                break
+    return found
+
+
+def price_age(ranked: Ranked, today: date, language: str = "en") -> str:
+    """`2026-07-20, 134 days old`; an estimated date says so."""
+    offer = ranked.offer
+    if offer.price_date is None:
+        return translated("date not known", language)
+    template = "about {date}, up to {days} days old" if offer.price_date_estimated else "{date}, {days} days old"
+    days = format_number(offer.age_days(today) or 0, language=language)
+    return translated(template, language).format(date=offer.price_date.isoformat(), days=days)
+
+
+def cost_text(ranked: Ranked, language: str) -> str:
+    """The cost; up to which sum, where something in it is not known."""
+    text = format_usd(ranked.usd, language=language)
+    return translated("up to {usd}", language).format(usd=text) if ranked.bill and ranked.bill.unknown else text
+
+
+def machine_text(ranked: Ranked) -> str:
+    """Provider, instance, and how many cards of which kind."""
+    nodes = ranked.placement.nodes if ranked.placement else 1
+    times = f"{nodes} x " if nodes > 1 else ""
+    return f"{times}{ranked.offer.gpu_count} x {ranked.offer.gpu_name}"
+
+
+def offers_table(ranked: Sequence[Ranked], today: date, language: str = "en") -> Table:
+    """Per offer: machine, time, money, price with its date, how the job runs there, and what makes it no answer."""
+    titles = (
+        "Provider",
+        "Instance",
+        "Cards",
+        "Cost",
+        "Done after",
+        "Tokens/s",
+        "Micro-batch",
+        "Shared by",
+        "Headroom",
+        "Price",
+        "Price date",
+    )
+    columns = tuple(translated(title, language) for title in (*titles, "Mind"))
+    rows = []
+    for row in ranked:
+        placement, spot = row.placement, row.spot_run is not None
+        price = row.offer.spot_usd_per_hour if spot else row.offer.usd_per_hour
+        per_hour = translated("{price} per hour", language).format(price=format_usd(price, language=language)) if price else "–"
+        rows.append(
+            (
+                row.provider.name, row.offer.instance_type, machine_text(row),
+                cost_text(row, language), format_duration(row.wall_s, language=language),
+                format_number(float(placement.step.tokens_per_s), language=language) if placement else "–",
+                str(placement.job.micro_batch_size) if placement else "–",
+                sharding_text(placement.sharding, language) if placement and placement.sharding else "–",
+                f"{format_number(100 * placement.headroom_share, language=language)} %" if placement else "–",
+                per_hour, price_age(row, today, language), mind_text(row, language),
+            )
+        )  # fmt: skip
+    return Table(columns, tuple(rows))
+
+
+def mind_text(ranked: Ranked, language: str) -> str:
+    """What stands against an offer, and what is not known of it."""
+    parts = [note_text(note, language) for note in ranked.problems]
+    if ranked.unknown:
+        names = ", ".join(translated(name, language) for name in ranked.unknown)
+        parts.append(translated("not known: {names}", language).format(names=names))
+    return "; ".join(parts)
+
+
+def cost_against_time(ranked: Sequence[Ranked], today: date, language: str = "en") -> Figure:
+    """Each offer that answers as a point: hours against dollars, headroom as colour, the best of them joined, positions named."""
+    answers = [row for row in ranked if row.feasible]
+    best = frontier(answers)
+    texts = [
+        f"{row.provider.name} {row.offer.instance_type}<br>{machine_text(row)}<br>{cost_text(row, language)}, "
+        f"{format_duration(row.wall_s, language=language)}<br>{price_age(row, today, language)}"
+        for row in answers
+    ]  # fmt: skip
+    shares = [100 * row.placement.headroom_share for row in answers if row.placement]
+    data: list[dict[str, Any]] = [
+        {
+            "type": "scatter", "mode": "lines", "name": translated("not beaten in both", language), "x": _hours(best), "y": _usd(best),
+            "line": {"color": "var(--planner-axis)", "width": 1, "dash": "dot", "shape": "hv"}, "hoverinfo": "skip", "showlegend": False,
+        },
+        {
+            "type": "scatter", "mode": "markers", "name": translated("offers", language), "x": _hours(answers), "y": _usd(answers),
+            "customdata": texts, "hovertemplate": "%{customdata}<extra></extra>", "showlegend": False,
+            "marker": {
+                "size": 10, "color": shares, "cmin": 0, "cmax": 100, "colorscale": "Cividis", "showscale": True,
+                "line": {"width": 1, "color": "var(--planner-ink)"},
+                "colorbar": {"title": {"text": translated("headroom, %", language), "side": "right"}, "thickness": 12},
+            },
+        },
+    ]  # fmt: skip
+    labels = [
+        {
+            "x": _log10(row.wall_s / 3600), "y": _log10(row.usd), "text": name, "showarrow": True, "arrowhead": 2, "ax": 24, "ay": -26,
+            "font": {"size": 12, "color": "var(--planner-ink)"}, "arrowcolor": "var(--planner-ink)", "bgcolor": "var(--planner-surface)",
+        }
+        for name, row in landmarks(ranked).items() if row.feasible
+    ]  # fmt: skip
+    layout = {
+        "separators": ",." if language == "tr" else ".,", "showlegend": False, "annotations": labels,
+        "xaxis": {"title": {"text": translated("done after, hours", language), "font": {"size": 13}}, "type": "log"},
+        "yaxis": {"title": {"text": translated("cost, USD", language), "font": {"size": 13}}, "type": "log"},
+    }  # fmt: skip
+    if not best:
+        return Figure({"data": data, "layout": layout}, translated("No offer answers these wishes.", language))
+    alt = translated(
+        "{count} offers answer; the cheapest costs {usd} and takes {time}, the fastest costs {dear} and takes {fast}.", language
+    )
+    first, last = best[0], best[-1]
+    return Figure(
+        {"data": data, "layout": layout},
+        alt.format(
+            count=len(answers), usd=format_usd(first.usd, language=language), time=format_duration(first.wall_s, language=language),
+            dear=format_usd(last.usd, language=language), fast=format_duration(last.wall_s, language=language),
+        ),
+    )  # fmt: skip
+
+
+def _hours(rows: Sequence[Ranked]) -> list[float]:
+    return [round(row.wall_s / 3600, 4) for row in rows]
+
+
+def _usd(rows: Sequence[Ranked]) -> list[float]:
+    return [round(row.usd, 4) for row in rows]
+
+
+def _log10(value: float) -> float:
+    from math import log10
+
+    return log10(value)
+
+
+def delivery_chart(path: Delivery, language: str = "en") -> Figure:
+    """The stages from first to last, each where it lies in time; those without a rented machine are hatched."""
+    unit, size = ("h", 3600) if path.wall_s > 7200 else ("min", 60)
+    names = [translated(stage.name, language) for stage in path.stages]
+    texts = [format_duration(stage.seconds, language=language) for stage in path.stages]
+    data = []
+    for billed, name in ((True, "machine is paid"), (False, "no machine is paid")):
+        stages = [(n, t, stage) for n, t, stage in zip(names, texts, path.stages, strict=True) if stage.billed is billed]
+        data.append(
+            {
+                "type": "bar", "orientation": "h", "name": translated(name, language), "y": [n for n, _, _ in stages],
+                "base": [round(stage.start_s / size, 4) for _, _, stage in stages],
+                "x": [round(stage.seconds / size, 4) for _, _, stage in stages], "customdata": [t for _, t, _ in stages],
+                "hovertemplate": "%{y}: %{customdata}<extra></extra>", "text": [t for _, t, _ in stages], "textposition": "outside",
+                "cliponaxis": False,
+                "marker": {
+                    "color": f"var(--planner-series-{1 if billed else 8})", "pattern": {"shape": "" if billed else "/"},
+                    "line": {"color": "var(--planner-surface)", "width": 1},
+                },
+            }
+        )  # fmt: skip
+    layout = {
+        "barmode": "overlay", "separators": ",." if language == "tr" else ".,", "showlegend": False,
+        "yaxis": {"autorange": "reversed", "categoryorder": "array", "categoryarray": names, "automargin": True},
+        "xaxis": {"title": {"text": translated("hours" if unit == "h" else "minutes", language), "font": {"size": 13}}, "rangemode": "tozero"},
+    }  # fmt: skip
+    longest = max(path.stages, key=lambda stage: stage.seconds)
+    alt = translated(
+        "{total} from first to last, {billed} of it with a machine that is paid; the longest stage is {name}.", language
+    )
+    return Figure(
+        {"data": data, "layout": layout},
+        alt.format(
+            total=format_duration(path.wall_s, language=language), billed=format_duration(path.billed_s, language=language),
+            name=translated(longest.name, language),
+        ),
+    )  # fmt: skip
+
+
+def delivery_table(path: Delivery, language: str = "en") -> Table:
+    """Per stage: when it starts, what it takes, whether a machine is paid, the formula and the source."""
+    columns = tuple(
+        translated(title, language) for title in ("Stage", "Starts after", "Takes", "Machine paid", "Formula", "Source")
+    )
+    rows = tuple(
+        (
+            translated(stage.name, language), format_duration(stage.start_s, language=language),
+            format_duration(stage.seconds, language=language), translated("yes" if stage.billed else "no", language), stage.formula, stage.source,
+        )
+        for stage in path.stages
+    )  # fmt: skip
+    return Table(columns, rows)
