@@ -4,15 +4,21 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
+from planner.compute import StepTime
+from planner.cost import Bill
 from planner.delivery import Delivery
 from planner.figures import Figure
 from planner.ranking import Ranked, frontier
 from planner.sentences import note_text, sharding_text
+from planner.storage import StorageLine
 from planner.tables import Table
 from planner.texts import translated
-from planner.units import format_duration, format_number, format_usd
+from planner.units import format_duration, format_gib, format_number, format_usd
 
-__all__ = ["LANDMARKS", "cost_against_time", "delivery_chart", "delivery_table", "landmarks", "offers_table", "price_age"]
+__all__ = [
+    "LANDMARKS", "bill_table", "cost_against_time", "cost_text", "delivery_chart", "delivery_table", "landmarks", "machine_text", "mind_text",
+    "offers_table", "price_age", "step_table", "storage_table",
+]  # fmt: skip
 
 # The positions that the source texts name; each is one card in several builds.
 LANDMARKS = {
@@ -218,3 +224,39 @@ def delivery_table(path: Delivery, language: str = "en") -> Table:
         for stage in path.stages
     )  # fmt: skip
     return Table(columns, rows)
+
+
+def bill_table(bill: Bill, language: str = "en") -> Table:
+    """Per part of the bill: what it is, the formula, and the provider's page."""
+    columns = tuple(translated(title, language) for title in ("Part", "Cost", "Formula", "Source"))
+    rows = []
+    for line in bill.lines:
+        feared = translated("not known, at most {usd}", language).format(usd=format_usd(line.at_most_usd, language=language))
+        cost = feared if line.usd is None else format_usd(line.usd, language=language)
+        rows.append((translated(line.name, language), cost, line.formula, line.source))
+    return Table(columns, tuple(rows))
+
+
+def step_table(step: StepTime, language: str = "en") -> Table:
+    """Per part of an optimizer step: seconds, share, formula and source; then the whole with its interval."""
+    columns = tuple(translated(title, language) for title in ("Part", "Takes", "Share", "Formula", "Source"))
+    whole = float(step.seconds)
+    rows = [
+        (
+            translated(line.name, language), format_duration(float(line.seconds), language=language),
+            f"{format_number(100 * float(line.seconds) / whole, language=language)} %", line.formula, line.source,
+        )
+        for line in step.lines if float(line.seconds) > 0
+    ]  # fmt: skip
+    band = f"{format_duration(float(step.low_s), language=language)} – {format_duration(float(step.high_s), language=language)}"
+    shares = f"MFU {format_number(100 * float(step.mfu), 1, language=language)} %, HFU {format_number(100 * float(step.hfu), 1, language=language)} %"
+    name = translated("whole step", language)
+    rows.append((name, format_duration(whole, language=language), "100 %", band, shares))
+    return Table(columns, tuple(rows))
+
+
+def storage_table(lines: Sequence[StorageLine], total: float, language: str = "en") -> Table:
+    """Per part of a disk or of RAM: its size, formula and source; then the sum."""
+    columns = tuple(translated(title, language) for title in ("Part", "Size", "Formula", "Source"))
+    rows = [(translated(x.name, language), format_gib(float(x.bytes), language=language), x.formula, x.source) for x in lines]
+    return Table(columns, (*rows, (translated("together", language), format_gib(total, language=language), "", "")))

@@ -20,11 +20,10 @@ def answer_text(row: Ranked, today: date, language: str) -> str:
     assert row.placement
     way = translated("one GPU", language) if row.placement.sharding is None else sharding_text(row.placement.sharding, language)
     template = "{where}: {usd}, done after {time}; {way}, micro-batch {batch}; price of {date}"
-    text = translated(template, language).format(
+    return translated(template, language).format(
         where=where, usd=cost_text(row, language), time=format_duration(row.wall_s, language=language), way=way,
         batch=row.placement.job.micro_batch_size, date=price_age(row, today, language),
     )  # fmt: skip
-    return f"{text}; {mind_text(row, language)}" if row.unknown else text
 
 
 def spot_text(row: Ranked, wishes: Wishes, language: str) -> str:
@@ -67,7 +66,7 @@ def interval_text(run: SpotRun, language: str) -> str:
         return translated("Nothing interrupts: checkpoints cost only their writing.", language)
     best = min(best_interval_s(run.write_s, rate), run.work_s)
     there = SpotRun(run.work_s, best, run.write_s, run.terms)
-    template = "A checkpoint takes {write}. Best interval: {best} (Young {young}, Daly {daly}), with {there} expected; yours is {chosen}, with {here}."
+    template = "A checkpoint takes {write}. Best interval: {best} (Young {young}, Daly {daly}), {there} expected; yours: {chosen}, {here} expected."
     shown = {
         "write": run.write_s, "best": best, "young": young_interval_s(run.write_s, rate), "daly": daly_interval_s(run.write_s, rate),
         "there": there.mean_s, "chosen": run.interval_s, "here": run.mean_s,

@@ -51,7 +51,8 @@ def format_duration(seconds: float, *, language: str = "en") -> str:
     for size, name, decimals in ((86400, day, 1), (3600, hour, 1), (60, minute, 0)):
         if seconds >= 2 * size or (size == 3600 and seconds >= size):
             return f"{format_number(seconds / size, decimals, language=language)} {name}"
-    return f"{format_number(seconds, 0 if seconds >= 10 else 2, language=language)} {second}"
+    decimals = 0 if seconds >= 10 or not seconds else 1 if seconds >= 1 else 2
+    return f"{format_number(seconds, decimals, language=language)} {second}"
 
 
 def format_usd(usd: float, *, language: str = "en") -> str:

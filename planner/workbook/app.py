@@ -1,5 +1,7 @@
 """The workbook: controls on the left; verdict, charts, tables and reasons on the right. The same in JupyterLab and Voila."""
 
+import asyncio
+from contextlib import suppress
 from functools import partial
 from html import escape
 from typing import Any
@@ -22,11 +24,13 @@ from planner.texts import translated
 from planner.workbook.chart import Chart, Page
 from planner.workbook.controls import Controls
 from planner.workbook.dryrun_card import DryRunCard
+from planner.workbook.offers_view import OffersView
 from planner.workbook.page_html import folded, legend_html, table_html, verdict_html, why_html
 
 __all__ = ["Workbook"]
 
 _LANGUAGES = (("English", "en"), ("Türkçe", "tr"))
+VIEWS = {"memory": "Memory", "offers": "Cards and offers"}
 _TITLE = "Fine-tuning memory planner"
 _CHART_TITLES = {
     "method": "Memory by method", "instant": "Memory at each instant of a step", "length": "Against sequence length",
@@ -41,7 +45,7 @@ class Workbook(widgets.VBox):
 
     `language` is en or tr. `allow_hub` lets a name that is not in the catalogue be looked up on the Hugging Face Hub; files on
     this machine are never read from the search box. `allow_dry_run` lets a visitor start a process that takes a processor for half
-    a minute and about 0.5 GiB of memory.
+    a minute and about 0.5 GiB of memory. `allow_refresh` shows a button that fetches today's prices. `view` is memory or offers.
     """
 
     def __init__(
@@ -52,8 +56,11 @@ class Workbook(widgets.VBox):
         language: str = "en",
         allow_hub: bool = False,
         allow_dry_run: bool = True,
+        allow_refresh: bool = False,
+        view: str = "memory",
     ) -> None:
         self._allow_hub = allow_hub
+        self._later: asyncio.TimerHandle | None = None
         self.language = widgets.ToggleButtons(options=_LANGUAGES, value=language)
         self.language.add_class("planner-language")
         self.controls = Controls(self._on_change, model=model, gpu=gpu)
@@ -69,7 +76,7 @@ class Workbook(widgets.VBox):
             for name, chart in self.charts.items()
         }
         self.dry_run = DryRunCard(self.plan, language=language) if allow_dry_run else None
-        results = _box(
+        self._memory = _box(
             "planner-results",
             panels["method"],
             _box("planner-card", self.methods),
@@ -79,9 +86,16 @@ class Workbook(widgets.VBox):
             _box("planner-columns", panels["length"], panels["batch"]),
             _box("planner-card", self.cards),
         )
-        layout = _box("planner-layout", _box("planner-verdict", self.verdict), self.controls, results)
+        self.offers = OffersView(self.plan, language=language, allow_refresh=allow_refresh)
+        self.offers.add_class("planner-results")
+        self.view = widgets.ToggleButtons(options=[(text, name) for name, text in VIEWS.items()], value=view)
+        self.view.add_class("planner-view")
+        self.view.observe(self._on_view, names="value")
+        top = _box("planner-verdict", self.verdict, self.view)
+        layout = _box("planner-layout", top, self.controls, self._memory, self.offers)
         super().__init__([self.page, _box("planner-header", self.heading, self.language), layout])
         self.add_class("planner-app")
+        self._on_view(None)
         self.language.observe(self._on_language, names="value")
         self._on_language(None)
 
@@ -115,6 +129,7 @@ class Workbook(widgets.VBox):
         largest = {field: largest_that_fits(job, gpu, field, plan.sharding) for field in ("micro_batch_size", "sequence_length")}
         helpful = remedies(job, gpu, plan.sharding) if plan.verdict != "fits" else []
         self.verdict.value = verdict_html(plan, helpful, largest, language)
+        self._soon()
         self._show("instant", memory_by_instant(plan, language))
         for name, field in (("length", "sequence_length"), ("batch", "micro_batch_size")):
             self._show(name, _curve(plan, field, language))
@@ -123,11 +138,32 @@ class Workbook(widgets.VBox):
         self.why.value = (
             f"<h2>{escape(say('Every part of the peak: formula, numbers and source'))}</h2>{why_html(plan.memory, language)}"
         )
-        self.cards.value = _cards(job, language)
         summary = (
             f'<p class="planner-hint">{escape(job.architecture.name)}: {escape(model_summary(job.architecture, language))}</p>'
         )
         self.controls.by_field["summary"].value = summary
+
+    def _soon(self) -> None:
+        """Draw what takes longer once the controls rest, so that the plots follow a slider; at once where no event loop runs."""
+        if self._later:
+            self._later.cancel()
+        try:
+            self._later = asyncio.get_running_loop().call_later(0.15, self._draw_rest)
+        except RuntimeError:
+            self._draw_rest()
+
+    def _draw_rest(self) -> None:
+        with suppress(PlannerError):  # the controls have moved on to what is no job; they say so themselves
+            if self.view.value == "offers":
+                self.offers.draw()
+            else:
+                self.cards.value = _cards(self.job(), self.language.value)
+
+    def _on_view(self, change: Any) -> None:
+        for name, panel in (("memory", self._memory), ("offers", self.offers)):
+            panel.layout.display = None if self.view.value == name else "none"
+        if change:
+            self._soon()
 
     def _show(self, name: str, figure: Figure) -> None:
         chart = self.charts[name]
@@ -155,6 +191,8 @@ class Workbook(widgets.VBox):
         for name, title in _CHART_TITLES.items():
             self._chart_titles[name].value = f"<h2>{escape(say(title))}</h2>"
         self.controls.translate(language)
+        self.offers.translate(language)
+        self.view.options = [(say(text), name) for name, text in VIEWS.items()]
         if self.dry_run:
             self.dry_run.translate(language)
         self._on_change()

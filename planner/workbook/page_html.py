@@ -1,5 +1,6 @@
 """Pieces of HTML of the workbook; whatever comes from a user or a file is escaped here."""
 
+import re
 from functools import partial
 from html import escape
 
@@ -14,6 +15,8 @@ from planner.units import format_gib, format_number
 
 __all__ = ["folded", "legend_html", "table_html", "verdict_html", "why_html"]
 
+# A cell that is a number with its unit, or a band of two, stands to the right.
+_NUMBER = re.compile(r"–|[-+–%$<> ]*\d[\d.,]*( ?[%$\w]+)?( – .*)?")
 # Sign and colour of each verdict; the word says it too.
 PILLS = {"fits": ("✓", "good"), "tight": ("!", "tight"), "does not fit": ("✕", "bad")}
 
@@ -74,7 +77,7 @@ def table_html(table: Table, language: str, *, caption: str) -> str:
     def cell(text: str) -> str:
         if text in verdicts:
             return f"<td>{pill(verdicts[text], language)}</td>"
-        number = " class='planner-number'" if text[:1].isdigit() or text[:1] in "+-–%" else ""
+        number = " class='planner-number'" if _NUMBER.fullmatch(text) else ""
         return f"<td{number}>{escape(text)}</td>"
 
     head = "".join(f"<th scope='col'>{escape(title)}</th>" for title in table.columns)

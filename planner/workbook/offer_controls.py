@@ -1,0 +1,140 @@
+"""What the offers view asks for: how much there is to train, what is kept, what an offer must have, and each stage's own time."""
+
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+import ipywidgets as widgets
+
+from planner.catalogues import load_providers
+from planner.delivery import STAGES
+from planner.errors import InvalidJob
+from planner.job import Job
+from planner.ranking import Demand, Wishes
+from planner.spot import INTERRUPTIONS_PER_HOUR, SpotTerms
+from planner.storage import DISK_BYTES_PER_S, StoragePolicy
+from planner.texts import translated
+from planner.units import format_number
+from planner.workload import Workload
+
+__all__ = ["OfferControls"]
+
+# Field of a record -> (label, values, the one to begin with).
+_SLIDERS: dict[str, tuple[str, tuple[float, ...], float]] = {
+    "examples": ("Training examples", (100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000), 10_000),
+    "tokens_per_example": ("Tokens per example", (50, 100, 200, 300, 500, 750, 1000, 1500, 2000, 4000, 8000), 500),
+    "epochs": ("Epochs", (1, 2, 3, 4, 5, 10, 20), 3),
+    "global_batch_size": ("Rows per optimizer step", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), 16),
+    "evaluation_examples": ("Examples evaluated per epoch", (0, 100, 300, 1000, 3000, 10_000), 0),
+    "checkpoint_steps": ("Steps between checkpoints", (10, 25, 50, 100, 200, 500, 1000), 100),
+    "checkpoints_kept": ("Checkpoints kept", (1, 2, 3, 5, 10), 2),
+    "interruptions_per_hour": ("Interruptions per hour", (0, 0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1), INTERRUPTIONS_PER_HOUR.value),
+}  # fmt: skip
+_WHOLE = ("interruptions_per_hour",)
+_NUMBERS = {"deadline_hours": "Done within (hours)", "budget_usd": "For at most (US dollars)"}
+_SWITCHES = {
+    "spot": "Spot machines", "persistent_storage": "Storage survives a stop", "free_egress": "No fee for what leaves",
+    "fine_billing": "Billed by second or minute", "ssh": "SSH", "docker": "Own Docker images", "jupyter": "Jupyter",
+    "several_nodes": "Machines are connected", "prepare_on_gpu": "Data are prepared on the rented machine",
+}  # fmt: skip
+_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Data", ("examples", "tokens_per_example", "epochs", "global_batch_size", "evaluation_examples")),
+    ("Checkpoints", ("checkpoint_steps", "checkpoints_kept", "disk")),
+    ("Limits", ("deadline_hours", "budget_usd", "spot", "interruptions_per_hour")),
+    ("The provider has", ("provider", *list(_SWITCHES)[1:-1])),
+)
+
+
+class OfferControls(widgets.VBox):
+    """The controls; their values are the only state. `on_change` is called after each change that a user makes."""
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change, self._quiet = on_change, False
+        self.by_field: dict[str, widgets.Widget] = {}
+        self.error = widgets.HTML()
+        self.error.add_class("planner-error")
+        for field, (_, values, value) in _SLIDERS.items():
+            self.by_field[field] = widgets.SelectionSlider(options=values, value=value)
+        for field in _NUMBERS:
+            self.by_field[field] = widgets.Text(placeholder="–", continuous_update=False)
+        for field in _SWITCHES:
+            self.by_field[field] = widgets.Checkbox(value=False, indent=False)
+        self.by_field["disk"] = widgets.Dropdown(options=list(DISK_BYTES_PER_S))
+        self.by_field["provider"] = widgets.Dropdown(options=[("", "")])
+        self.stages = {name: widgets.Text(placeholder="–", continuous_update=False) for name in STAGES}
+        self._titles = [widgets.HTML() for _ in _GROUPS]
+        groups = []
+        for title, (_, fields) in zip(self._titles, _GROUPS, strict=True):
+            group = widgets.VBox([title, *(self.by_field[field] for field in fields)])
+            group.add_class("planner-group")
+            groups.append(group)
+        columns = widgets.HBox(groups)
+        columns.add_class("planner-groups")
+        stages = widgets.HBox([self.by_field["prepare_on_gpu"], *self.stages.values()])
+        stages.add_class("planner-groups")
+        self._stages = widgets.Accordion([stages], selected_index=None)
+        super().__init__([columns, self._stages, self.error])
+        for control in (*self.by_field.values(), *self.stages.values()):
+            control.observe(self._changed, names="value")
+
+    def _changed(self, _change: Any) -> None:
+        if not self._quiet:
+            self._on_change()
+
+    def demand(self, job: Job) -> Demand:
+        """The job with all that is asked for. Raises InvalidJob."""
+        value = {field: control.value for field, control in self.by_field.items()}
+        workload = Workload(**{field: value[field] for field in Workload.model_fields})
+        policy = StoragePolicy(
+            checkpoint_steps=value["checkpoint_steps"], checkpoints_kept=value["checkpoints_kept"], disk=value["disk"]
+        )
+        changed = tuple(
+            (name, 60 * number) for name, control in self.stages.items() if (number := _number(control, name)) is not None
+        )
+        terms = SpotTerms(interruptions_per_hour=value["interruptions_per_hour"])
+        return Demand(job, workload, policy, terms, changed, value["prepare_on_gpu"])
+
+    def wishes(self) -> Wishes:
+        """What an offer must have. Raises InvalidJob."""
+        asked: dict[str, Any] = {field: self.by_field[field].value for field in _SWITCHES if field in Wishes.model_fields}
+        asked |= {field: _number(self.by_field[field], _NUMBERS[field]) for field in _NUMBERS}
+        provider = self.by_field["provider"].value
+        return Wishes(**asked, providers=(provider,) if provider else ())
+
+    def say(self, problem: str) -> None:
+        """One sentence below the controls, or none."""
+        self.error.value = f'<span role="alert">{escape(problem)}</span>' if problem else ""
+
+    def translate(self, language: str) -> None:
+        """Labels and choices in one language; values stay."""
+        self._quiet = True
+        for title, (text, _) in zip(self._titles, _GROUPS, strict=True):
+            title.value = f"<h3>{escape(translated(text, language))}</h3>"
+        labels = {field: label for field, (label, _, _) in _SLIDERS.items()} | _NUMBERS | _SWITCHES
+        for field, label in (labels | {"disk": "Written to", "provider": "Provider"}).items():
+            self.by_field[field].description = translated(label, language)
+        for field, (_, values, _) in _SLIDERS.items():
+            control = self.by_field[field]
+            chosen, decimals = control.value, 3 if field in _WHOLE else 0
+            control.options = [(format_number(value, decimals, language=language), value) for value in values]
+            control.value = chosen
+        for field, options in (
+            ("disk", [(translated(name, language), name) for name in DISK_BYTES_PER_S]),
+            ("provider", [(translated("any", language), ""), *((row.name, row.id) for row in load_providers().values())]),
+        ):
+            chosen = self.by_field[field].value
+            self.by_field[field].options = options
+            self.by_field[field].value = chosen
+        for name, control in self.stages.items():
+            control.description = translated(name, language)
+        self._stages.set_title(0, translated("Times of single stages, in minutes", language))
+        self._quiet = False
+
+
+def _number(control: widgets.Text, name: str) -> float | None:
+    """What was typed, with a point or a comma; None where nothing was."""
+    text = control.value.strip().replace(",", ".")
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise InvalidJob("{name} is {given}; it must be a number", field=name, name=name, given=repr(text[:40])) from None
