@@ -38,6 +38,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "workload": {"architecture", "job"},
     },
     {"memory": set()},
+    {"roofline": set(), "work": set(), "interconnect": {"roofline"}, "compute": {"interconnect", "roofline", "work"}},
     {
         "catalogues": set(),
         "hub": {"catalogues"},
