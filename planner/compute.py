@@ -29,7 +29,7 @@ _DEQUANTISED = "bitsandbytes/autograd/_functions.py, MatMul4Bit: weights are deq
 _RECOMPUTED = "Chen et al. 2016, arXiv:1604.06174: with checkpointing, the blocks' forward runs again"
 _OPTIMIZER = "torch/optim (foreach: one pass over memory per operation), bitsandbytes kernels, and the norm of gradient clipping"
 _HOST = "what the host takes to launch a micro-batch's operators, beyond what the card is busy; one overhead per step"
-_LINKS = "see planner.interconnect"
+_LINKS = "ring collectives, Patarasuk & Yuan 2009, and what each way of sharding sends: planner.interconnect"
 
 # Times that a step reads or writes a tensor of the parameters' size, clipping (3) included; 8-bit states count a quarter or a half.
 # Source: torch/optim/adamw.py, _multi_tensor_adamw (21 for its eight foreach calls), _fused_adamw; bitsandbytes kernels (one pass);
@@ -41,7 +41,7 @@ _OPTIMIZER_PASSES = {
 # Bytes per logit that the loss moves beyond the head's own products: plain PyTorch copies, casts to fp32 and normalises.
 _LOSS_BYTES = {"plain": 56, "chunked": 56, "liger": 10, "cut-ce": 0}
 # What of flash attention's share is left: with the memory-efficient kernel, and on chips whose instructions FlashAttention-2 lacks.
-_EFFICIENT, _AFTER_AMPERE = 0.5, 0.6
+_EFFICIENT, _AFTER_AMPERE = 0.8, 0.6
 # Operators per block and pass that gathering and scattering adds on the host: hooks in Python around each block, or each parameter.
 _GATHERING_OPERATORS = {"fsdp": 40, "hybrid": 40, "zero3": 150}
 
@@ -152,7 +152,9 @@ def step_time(
     traffic = each * (micro.traffic + 3 * trained / gradient_shards)  # gradients are added to the accumulated ones
     waiting = each * micro.waiting + A.step_overhead_s.value
     lines = (
-        TimeLine("matrix multiplications", each * micro.matmul, "2 P T per pass / sustained FLOP/s + weights / bandwidth", _MATMUL),
+        TimeLine(
+            "matrix multiplications", each * micro.matmul, "2 P T per pass / sustained FLOP/s + weights / bandwidth", _MATMUL
+        ),
         TimeLine("output head and loss", each * micro.head, "2 T V D per product / FLOP/s + T V bytes / bandwidth", _HEAD),
         TimeLine("attention", each * micro.attention, "2 B S S H A (half of it fused), x 2.5 backward / FLOP/s", _FLASH),
         TimeLine("memory-bound operators", traffic, "3 x forward's bytes / bandwidth", _TRAFFIC),
