@@ -1,4 +1,4 @@
-"""What a card achieves of its peak rates, and the assumptions about it: from the published speeds of fine-tuning runs."""
+"""What a card sustains of its catalogue rates, and the assumptions behind a step's time."""
 
 from typing import Any, NamedTuple
 
@@ -11,89 +11,101 @@ from planner.memory.device import Assumption
 
 __all__ = ["Rates", "SpeedAssumptions", "card_rates"]
 
-_STUDY = "tests/speed_study.py over tests/reference/published_speed.csv"
-
 
 def _assumed(value: float, low: float, high: float, source: str) -> Any:
+    """A field whose default is this assumption, made when it is first needed."""
     return Field(default_factory=lambda: Assumption(value=value, low=low, high=high, source=source))
 
 
+_FIT = "fitted to 300 published runs on T4, A100 and H100 (tests/reference/published_speed.csv) by tests/speed_study.py"
+
+
 class SpeedAssumptions(BaseModel):
-    """What a step's time depends on and no formula gives. Shares of a peak, seconds, joules."""
+    """What a step's time depends on and no formula gives: shares of catalogue rates, seconds, joules.
+
+    The band of a fitted number is at least as wide as the fits that leave one family of sources out.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    matmul_share: Assumption = _assumed(0.75, 0.65, 0.85, _STUDY)
-    joules_per_teraflop: Assumption = _assumed(1.7, 1.3, 2.2, _STUDY)
-    memory_share: Assumption = _assumed(0.8, 0.6, 0.92, _STUDY)
-    attention_share: Assumption = _assumed(0.6, 0.4, 0.75, _STUDY)
-    operation_s: Assumption = _assumed(24e-6, 12e-6, 40e-6, _STUDY)
-    step_overhead_s: Assumption = _assumed(0.02, 0.0, 0.1, _STUDY)
-    experts_share: Assumption = _assumed(0.85, 0.6, 1.0, _STUDY)
-    nvlink_share: Assumption = _assumed(0.75, 0.6, 0.85, _STUDY)
-    pcie_share: Assumption = _assumed(0.5, 0.2, 0.8, _STUDY)
-    fabric_share: Assumption = _assumed(0.8, 0.5, 0.95, _STUDY)
-    overlap: Assumption = _assumed(0.7, 0.4, 0.9, _STUDY)
-    cpu_adam_params_per_s: Assumption = _assumed(4.5e9, 1e9, 6e9, "arXiv:2101.06840")
-    spread: Assumption = _assumed(1.0, 0.75, 1.35, _STUDY)
+    # of a peak rate, or of the bandwidth
+    matmul_share: Assumption = _assumed(0.74, 0.65, 0.85, f"{_FIT}; of the peak")
+    memory_share: Assumption = _assumed(0.79, 0.7, 0.9, f"{_FIT}; of the bandwidth")
+    attention_share: Assumption = _assumed(0.45, 0.35, 0.6, f"{_FIT}; of what matrix multiplications sustain")
+    experts_share: Assumption = _assumed(0.85, 0.6, 1.0, f"{_FIT}; of what matrix multiplications sustain")
+    # energy and time
+    joules_per_teraflop: Assumption = _assumed(1.65, 1.4, 1.9, f"{_FIT}; what a whole A100 draws in matrix multiplications")
+    operation_s: Assumption = _assumed(20e-6, 12e-6, 36e-6, f"{_FIT}; Python, autograd and launch of one operator on the host")
+    step_overhead_s: Assumption = _assumed(
+        0.02, 0.0, 0.1, "one synchronisation, logging and the batch's copy per step; an estimate"
+    )
+    # links, of their bandwidth
+    nvlink_share: Assumption = _assumed(0.75, 0.6, 0.85, "general knowledge of NCCL's bus bandwidth: 230 of 300, 360 of 450 GB/s")
+    pcie_share: Assumption = _assumed(
+        0.5, 0.2, 0.8, "cards of a node share the host bridge, and consumer cards copy through host memory; an estimate"
+    )
+    fabric_share: Assumption = _assumed(0.8, 0.3, 0.95, "RDMA networks; plain TCP is at the low end; an estimate")
+    overlap: Assumption = _assumed(0.7, 0.3, 0.9, "an estimate that the published runs on NVLink do not contradict")
+    cpu_adam_params_per_s: Assumption = _assumed(
+        4.5e9, 0.7e9, 6e9,
+        "Ren et al. 2021, arXiv:2101.06840, table 4: 1e9 parameters in 0.22 s by DeepSpeed's CPU-Adam, in 1.39 s by PyTorch's",
+    )  # fmt: skip
+    # published / predicted seconds: the 90 % interval of a step
+    spread: Assumption = _assumed(1.0, 0.84, 1.12, "112 published runs on one card, each family of sources left out of the fit")
+    spread_several_gpus: Assumption = _assumed(1.0, 0.9, 1.35, "188 published runs on several cards, likewise")
 
 
-# Energy of one operation relative to TSMC's 7 nm (A100). Source: TSMC's own statements, power at equal speed: 7 nm -60 % against
-# 16 nm (12FFN is its derivative), 5 nm -30 % against 7 nm; Samsung 8 nm between 16 and 7 nm.
-_PROCESS = {"Volta": 2.5, "Turing": 2.5, "Pascal": 2.5, "Ampere": 1.5, "Ada Lovelace": 0.7, "Hopper": 0.7}
+# Joules per operation relative to the A100's, by what the chip is made in. Source: TSMC, 7 nm: -65 % power against 16 nm at equal
+# speed, 12 nm -25 % against 16 nm, 5 nm -30 % against 7 nm; Samsung, 8 nm: -46 % against 14 nm. Blackwell: twice the H100's training
+# speed per card (MLPerf Training 4.1, GPT-3). Cards not named are taken for 5 nm ones.
+_ENERGY = {"Pascal": 2.86, "Volta": 2.14, "Turing": 2.14, "Ampere": 1.54, "Blackwell": 0.5, "Blackwell Ultra": 0.5}
+_ENERGY_OF_5_NM = 0.7
 
 
 class Rates(NamedTuple):
-    """What one card sustains."""
+    """What one card does: `peak` as the catalogue has it for the job's precision, the rest as sustained."""
 
-    peak: float  # catalogue, of the job's 16-bit format or of fp32
-    matmul: float
-    matmul_fp32: float
-    memory: float
+    peak: float  # FLOP/s
+    matmul: float  # FLOP/s, in the job's 16-bit format, or in fp32 where the job is fp32 or the card lacks bf16
+    matmul_fp32: float  # FLOP/s
+    memory: float  # bytes/s
 
 
 def card_rates(job: Job, gpu: Gpu, assumptions: SpeedAssumptions) -> Rates:
-    """Peak and sustained rates of `gpu` for `job`. Raises PlannerError where the catalogue has none."""
-    sixteen = gpu.peak_bf16_flops_per_s or gpu.peak_fp16_flops_per_s
-    if sixteen is None or gpu.memory_bandwidth_bytes_per_s is None:
-        what = "peak rate" if sixteen is None else "memory bandwidth"
+    """The card's rates for `job`. Raises PlannerError where the catalogue has no peak or no bandwidth.
+
+    Matrix multiplications sustain a share of the peak, or what the card's power pays for, whichever is less: power is what holds
+    a T4, an L4 or an H100 below its peak. bf16 on a card without bf16 tensor cores runs at the fp32 rate.
+    """
+    sixteen_bit = gpu.peak_fp16_flops_per_s or gpu.peak_bf16_flops_per_s
+    bandwidth = gpu.memory_bandwidth_bytes_per_s
+    if sixteen_bit is None or bandwidth is None:
         raise PlannerError(
-            "the {what} of {gpu} is not known, so its time cannot be planned; choose another card",
-            field="gpu", what=what, gpu=gpu.label,
+            "the {what} of {gpu} is not known, so its speed cannot be predicted; choose another card",
+            field="gpu", what="peak rate" if sixteen_bit is None else "memory bandwidth", gpu=gpu.label,
         )  # fmt: skip
-    fp32 = sixteen * _fp32_share(gpu)
-    if job.numbers.compute_bytes == 4 or (job.precision.startswith("bf16") and gpu.peak_bf16_flops_per_s is None):
-        peak = fp32
-    else:
-        peak = gpu.peak_bf16_flops_per_s if job.precision.startswith("bf16") else gpu.peak_fp16_flops_per_s
-    peak = peak or sixteen
-
-    def sustained(rate: float) -> float:
-        a = assumptions
-        share = a.matmul_share.value
-        process = 1.0 if gpu.compute_capability == (8, 0) else _PROCESS.get(gpu.architecture, 0.7)
-        if gpu.tdp_watts:
-            needed = rate / sixteen * sixteen * 1e-12 * a.joules_per_teraflop.value * process
-            share = min(share, (gpu.tdp_watts / needed))
-        return rate * share
-
-    s = sustained(sixteen) / sixteen
-    return Rates(
-        peak=peak,
-        matmul=peak * s,
-        matmul_fp32=fp32 * assumptions.matmul_share.value,
-        memory=gpu.memory_bandwidth_bytes_per_s * assumptions.memory_share.value,
-    )
+    share = assumptions.matmul_share.value
+    fp32 = sixteen_bit * _fp32_share(gpu)
+    bf16 = job.precision.startswith("bf16")
+    if job.numbers.compute_bytes == 4 or (bf16 and gpu.supports_bf16 is False):
+        return Rates(fp32, fp32 * share, fp32 * share, bandwidth * assumptions.memory_share.value)
+    peak = (gpu.peak_bf16_flops_per_s if bf16 else gpu.peak_fp16_flops_per_s) or sixteen_bit
+    sustained = share
+    if gpu.tdp_watts:
+        energy = 1.0 if gpu.compute_capability == (8, 0) else _ENERGY.get(gpu.architecture, _ENERGY_OF_5_NM)
+        watts_at_peak = peak * 1e-12 * assumptions.joules_per_teraflop.value * energy
+        sustained = min(share, gpu.tdp_watts / watts_at_peak)
+    return Rates(peak, peak * sustained, fp32 * share, bandwidth * assumptions.memory_share.value)
 
 
 def _fp32_share(gpu: Gpu) -> float:
-    """Plain fp32 as a share of the dense 16-bit tensor rate.
+    """Plain fp32 (PyTorch's default, without TF32) as a share of the dense 16-bit tensor rate.
 
-    Source: NVIDIA's architecture whitepapers (T4 8.1 / 65, V100 15.7 / 125, A100 19.5 / 312, H100 67 / 989); the ratio k that the
-    catalogue's derived rates use: 2 on GeForce from Ampere on, else 4.
+    Source: NVIDIA's architecture whitepapers: T4 8.1 of 65, V100 15.7 of 125, A100 19.5 of 312, H100 67 of 989 TFLOP/s; else the
+    ratio by which data/gpus.csv derives tensor rates: 2 on GeForce from Ampere on, 4 elsewhere.
     """
     if gpu.architecture in ("Volta", "Turing"):
         return 1 / 4 if gpu.segment == "consumer" else 1 / 8
-    if gpu.compute_capability in ((8, 0), (9, 0)) or (gpu.compute_capability or (0, 0))[0] == 10:
+    if gpu.compute_capability == (8, 0) or (gpu.compute_capability or (0, 0))[0] in (9, 10):
         return 1 / 16
     return 1 / 2 if gpu.segment == "consumer" else 1 / 4

@@ -40,6 +40,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "workload": {"architecture", "job"},
     },
     {"memory": set(), "spot": set(), "cost": set(), "delivery": set(), "storage": {"memory"}},
+    {"roofline": set(), "work": set(), "interconnect": {"roofline"}, "compute": {"interconnect", "roofline", "work"}},
     {
         "catalogues": set(),
         "hub": {"catalogues"},
