@@ -44,8 +44,10 @@ _OPTIMIZER_PASSES = {
 # Bytes per logit that the loss moves beyond the head's own products: plain PyTorch copies, casts to fp32 and normalises.
 _LOSS_BYTES = {"plain": 56, "chunked": 56, "liger": 10, "cut-ce": 0}
 # What of flash attention's share is left: with the memory-efficient kernel, and on chips whose instructions FlashAttention-2 lacks.
+# The first is read off the T4 runs (fitcheck), the second from arXiv:2407.08608 (35 % of the peak on an H100) and llm-foundry's H100 runs.
 _EFFICIENT, _AFTER_AMPERE = 0.8, 0.6
 # Operators per block and pass that gathering and scattering adds on the host: hooks in Python around each block, or each parameter.
+# Estimates; the published runs of DeepSpeed (Qwen) and FSDP 1 (fms-acceleration) agree with them.
 _GATHERING_OPERATORS = {"fsdp": 40, "hybrid": 40, "zero3": 150}
 # Operators' worth of host time for one unit of FSDP 1, which its limit of two gathers at once does not let run ahead of the card.
 _UNIT_OPERATORS = 25
