@@ -28,7 +28,10 @@ _TRAFFIC = "transformers and PEFT modeling code, operator by operator: bytes rea
 _DEQUANTISED = "bitsandbytes/autograd/_functions.py, MatMul4Bit: weights are dequantised in forward and in backward"
 _RECOMPUTED = "Chen et al. 2016, arXiv:1604.06174: with checkpointing, the blocks' forward runs again"
 _OPTIMIZER = "torch/optim (foreach: one pass over memory per operation), bitsandbytes kernels, and the norm of gradient clipping"
-_HOST = "what the host takes to launch a micro-batch's operators, beyond what the card is busy; one overhead per step"
+_HOST = (
+    "what the host takes to launch a micro-batch's operators, beyond what the card is busy; FSDP 1's units, whose limit of two "
+    "gathers at once stops the host from running ahead (torch/distributed/fsdp, limit_all_gathers); one overhead per step"
+)
 _LINKS = "ring collectives, Patarasuk & Yuan 2009, and what each way of sharding sends: planner.interconnect"
 
 # Times that a step reads or writes a tensor of the parameters' size, clipping (3) included; 8-bit states count a quarter or a half.
@@ -41,9 +44,13 @@ _OPTIMIZER_PASSES = {
 # Bytes per logit that the loss moves beyond the head's own products: plain PyTorch copies, casts to fp32 and normalises.
 _LOSS_BYTES = {"plain": 56, "chunked": 56, "liger": 10, "cut-ce": 0}
 # What of flash attention's share is left: with the memory-efficient kernel, and on chips whose instructions FlashAttention-2 lacks.
+# The first is read off the T4 runs (fitcheck), the second from arXiv:2407.08608 (35 % of the peak on an H100) and llm-foundry's H100 runs.
 _EFFICIENT, _AFTER_AMPERE = 0.8, 0.6
 # Operators per block and pass that gathering and scattering adds on the host: hooks in Python around each block, or each parameter.
+# Estimates; the published runs of DeepSpeed (Qwen) and FSDP 1 (fms-acceleration) agree with them.
 _GATHERING_OPERATORS = {"fsdp": 40, "hybrid": 40, "zero3": 150}
+# Operators' worth of host time for one unit of FSDP 1, which its limit of two gathers at once does not let run ahead of the card.
+_UNIT_OPERATORS = 25
 
 
 class TimeLine(NamedTuple):
@@ -211,6 +218,7 @@ def _micro_batch(job: Job, gpu: Gpu, w: Widths, rates: Rates, A: SpeedAssumption
     # the host
     gathering = _GATHERING_OPERATORS.get(sharding.kind, 0) * a.num_hidden_layers if sharding else 0
     launching_s = (work.operators + gathering) * (1 + again + reached) * A.operation_s.value
+    stalled_s = _stalled_units(job, sharding) * (1 + again + reached) * _UNIT_OPERATORS * A.operation_s.value
 
     forward_s = model_s + adapter_s + attention_s + traffic_s + dequantised_s
     found = _MicroBatch(
@@ -230,7 +238,7 @@ def _micro_batch(job: Job, gpu: Gpu, w: Widths, rates: Rates, A: SpeedAssumption
         + forward * (1 + again)
         + backward * reached,
     )
-    return found._replace(backward=found.card - forward_s, waiting=largest(launching_s - found.card, 0))
+    return found._replace(backward=found.card - forward_s, waiting=largest(launching_s - found.card, 0) + stalled_s)
 
 
 def _attention_seconds(
@@ -247,3 +255,11 @@ def _attention_seconds(
     elif (gpu.compute_capability or (8, 0))[0] in (9, 10):
         share *= _AFTER_AMPERE
     return forward / (rate * share), backward / (rate * share)
+
+
+def _stalled_units(job: Job, sharding: Sharding | None) -> int:
+    """Units of FSDP 1: a block each, and each matrix of an adapter (peft/utils/other.py, fsdp_auto_wrap_policy)."""
+    if not sharding or sharding.kind not in ("fsdp", "hybrid") or sharding.fsdp_version == 2:
+        return 0
+    adapter, blocks = job.adapter, job.architecture.blocks
+    return sum(x.num_blocks * (1 + 2 * len(adapter.targets(x) if adapter else ())) for x in blocks)

@@ -29,9 +29,9 @@ class SpeedAssumptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     # of a peak rate, or of the bandwidth
-    matmul_share: Assumption = _assumed(0.74, 0.65, 0.85, f"{_FIT}; of the peak")
-    memory_share: Assumption = _assumed(0.79, 0.7, 0.9, f"{_FIT}; of the bandwidth")
-    attention_share: Assumption = _assumed(0.45, 0.35, 0.6, f"{_FIT}; of what matrix multiplications sustain")
+    matmul_share: Assumption = _assumed(0.75, 0.65, 0.85, f"{_FIT}; of the peak")
+    memory_share: Assumption = _assumed(0.8, 0.7, 0.9, f"{_FIT}; of the bandwidth")
+    attention_share: Assumption = _assumed(0.5, 0.4, 0.6, f"{_FIT}; of what matrix multiplications sustain")
     experts_share: Assumption = _assumed(0.85, 0.6, 1.0, f"{_FIT}; of what matrix multiplications sustain")
     # energy and time
     joules_per_teraflop: Assumption = _assumed(1.65, 1.4, 1.9, f"{_FIT}; what a whole A100 draws in matrix multiplications")
@@ -51,8 +51,8 @@ class SpeedAssumptions(BaseModel):
         "Ren et al. 2021, arXiv:2101.06840, table 4: 1e9 parameters in 0.22 s by DeepSpeed's CPU-Adam, in 1.39 s by PyTorch's",
     )  # fmt: skip
     # published / predicted seconds: the 90 % interval of a step
-    spread: Assumption = _assumed(1.0, 0.84, 1.12, "112 published runs on one card, each family of sources left out of the fit")
-    spread_several_gpus: Assumption = _assumed(1.0, 0.9, 1.35, "188 published runs on several cards, likewise")
+    spread: Assumption = _assumed(1.0, 0.87, 1.17, "112 published runs on one card, each family of sources left out of the fit")
+    spread_several_gpus: Assumption = _assumed(1.0, 0.88, 1.25, "188 published runs on several cards, likewise")
 
 
 # Joules per operation relative to the A100's, by what the chip is made in. Source: TSMC, 7 nm: -65 % power against 16 nm at equal

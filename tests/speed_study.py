@@ -116,7 +116,7 @@ def published(row: dict[str, str]) -> Published:
     sharding = None
     if int(row["num_gpus"]) > 1:
         base = row["sharding"] == "fsdp" and row["base_quantization"] == "nf4"
-        sharding = Sharding(row["sharding"], int(row["num_gpus"]), divided_base=base)  # type: ignore[arg-type]
+        sharding = Sharding(row["sharding"], int(row["num_gpus"]), divided_base=base, fsdp_version=1)  # type: ignore[arg-type]
     return Published(
         row["id"], row["family"], row["source"], job, find_gpu(GPUS[row["gpu"]]), sharding, float(row["tokens_per_second"])
     )

@@ -63,16 +63,16 @@ def test_layer_freezing_goes_back_through_the_last_blocks_only(llama_2_7b: Archi
 
 def test_matrix_multiplications_of_llama_2_7b_on_an_a100(llama_2_7b: Architecture) -> None:
     job = Job(architecture=llama_2_7b, method="full", precision="bf16", sequence_length=4096, micro_batch_size=4)
-    share = min(0.74, 400 / (312 * 1.65))
-    by_hand = 6 * LINEARS * 4 * 4096 / (312e12 * share) + 3 * 2 * LINEARS / (2039e9 * 0.79)
+    share = min(0.75, 400 / (312 * 1.65))
+    by_hand = 6 * LINEARS * 4 * 4096 / (312e12 * share) + 3 * 2 * LINEARS / (2039e9 * 0.8)
     time = step_time(job, A100)
     assert seconds(time, "matrix multiplications") == pytest.approx(by_hand)
-    assert seconds(time, "optimizer") == pytest.approx(24 * 2 * 6_738_415_616 / (2039e9 * 0.79))
+    assert seconds(time, "optimizer") == pytest.approx(24 * 2 * 6_738_415_616 / (2039e9 * 0.8))
 
 
 def test_a_4_bit_base_is_dequantised_in_forward_in_recomputation_and_in_backward(llama_2_7b: Architecture) -> None:
     job = Job(architecture=llama_2_7b)
-    moved = LINEARS * (0.5 + 1 / 64 * (1 + 4 / 256) + 2) / (2039e9 * 0.79)
+    moved = LINEARS * (0.5 + 1 / 64 * (1 + 4 / 256) + 2) / (2039e9 * 0.8)
     time = step_time(job, A100)
     assert seconds(time, "dequantisation") == pytest.approx(2 * moved)
     lora = step_time(job.changed(method="lora"), A100)
@@ -96,7 +96,7 @@ def test_power_holds_small_cards_below_their_peak(llama_2_7b: Architecture) -> N
     assert rates["t4"].matmul == pytest.approx(70 / (65 * 1.65 * 2.14) * 65e12)  # 20 TFLOP/s of 65
     assert rates["l4"].matmul == pytest.approx(72 / (121 * 1.65 * 0.7) * 121e12)  # 62 of 121
     assert rates["h100-sxm5-80"].matmul == pytest.approx(606e12, rel=0.01)
-    assert rates["rtx-4090-24"].matmul == 0.74 * 165.2e12  # power suffices
+    assert rates["rtx-4090-24"].matmul == 0.75 * 165.2e12  # power suffices
 
 
 def test_bf16_without_its_tensor_cores_runs_at_the_rate_of_fp32(llama_2_7b: Architecture, t4: Gpu) -> None:
@@ -126,6 +126,13 @@ def test_every_other_card_of_the_catalogue_has_a_time(llama_2_7b: Architecture) 
         for gpu in load_gpus().values()
         if not gpu.memory_bandwidth_bytes_per_s or not (gpu.peak_bf16_flops_per_s or gpu.peak_fp16_flops_per_s)
     }
+
+
+def test_fsdp_1_stalls_the_host_at_each_unit(llama_2_7b: Architecture) -> None:
+    job = Job(architecture=llama_2_7b, method="lora", sequence_length=4096, micro_batch_size=4)
+    one, two = (step_time(job, A100, Sharding("fsdp", 2, fsdp_version=version)) for version in (1, 2))  # type: ignore[arg-type]
+    units = 32 * (1 + 2 * 7)  # a block, and two matrices on each of its seven linears
+    assert one.seconds - two.seconds == pytest.approx(units * 3 * 25 * 20e-6)
 
 
 # ---- published runs --------------------------------------------------------------------------------------------------
@@ -171,12 +178,12 @@ def sizes(family: str, *, several: bool) -> list[float]:
 @pytest.mark.parametrize(
     ("family", "several", "median", "p90"),
     [
-        ("fms", False, 0.08, 0.14),
-        ("Qwen", False, 0.085, 0.14),
-        ("fitcheck", False, 0.065, 0.15),
-        ("fms", True, 0.065, 0.25),
-        ("llm-foundry", True, 0.055, 0.1),
-        ("Qwen", True, 0.18, 1.2),  # DeepSpeed's stage 2 on four cards took 1.8 times one card's time, whatever the length
+        ("fms", False, 0.05, 0.12),
+        ("Qwen", False, 0.06, 0.14),
+        ("fitcheck", False, 0.065, 0.2),
+        ("fms", True, 0.06, 0.115),
+        ("llm-foundry", True, 0.045, 0.14),
+        ("Qwen", True, 0.16, 1.2),  # DeepSpeed's stage 2 on four cards took 1.8 times one card's time, whatever the length
     ],
 )
 def test_tokens_per_second_against_published_runs(family: str, several: bool, median: float, p90: float) -> None:
@@ -192,7 +199,7 @@ def test_tokens_per_second_of_sources_left_out_of_the_fit() -> None:
     for _, pairs in left_out(DATA, lambda run: run.family).values():
         for run, error in pairs:
             found[run.sharding is not None].append(error)
-    for several, median, p90 in ((False, 0.09, 0.16), (True, 0.075, 0.21)):
+    for several, median, p90 in ((False, 0.065, 0.14), (True, 0.065, 0.165)):
         errors = sorted(abs(math.exp(-error) - 1) for error in found[several])
         assert statistics.median(errors) <= median, figures(found[several])
         assert errors[int(0.9 * len(errors))] <= p90, figures(found[several])
