@@ -1,25 +1,29 @@
 """Ranked offers -> table, cost against time, and the stages of a delivery as charts; nothing is computed here but display units."""
 
+import math
 from collections.abc import Sequence
 from datetime import date
+from functools import partial
 from typing import Any
 
 from planner.compute import StepTime
 from planner.cost import Bill
 from planner.delivery import Delivery
 from planner.figures import Figure
+from planner.placement import Demand
 from planner.ranking import Ranked, frontier
 from planner.sentences import note_text, sharding_text
 from planner.storage import StorageLine
-from planner.tables import Table
+from planner.tables import Table, titles
 from planner.texts import translated
-from planner.units import format_duration, format_gib, format_number, format_usd
+from planner.units import format_count, format_duration, format_gib, format_number, format_usd
 
 __all__ = [
-    "LANDMARKS", "bill_table", "cost_against_time", "cost_text", "delivery_chart", "delivery_table", "landmarks", "machine_text", "mind_text",
-    "offers_table", "price_age", "step_table", "storage_table",
+    "LANDMARKS", "bill_table", "both_ways_table", "cost_against_time", "cost_text", "delivery_chart", "delivery_table", "landmarks",
+    "machine_text", "mind_text", "offers_table", "price_age", "step_table", "storage_table", "training_table",
 ]  # fmt: skip
 
+_PAID, _NOT_PAID = "machine is paid", "no machine is paid"
 # The positions that the source texts name; each is one card in several builds.
 LANDMARKS = {
     "RTX 4090": ("rtx-4090-24",),
@@ -64,20 +68,10 @@ def machine_text(ranked: Ranked) -> str:
 
 def offers_table(ranked: Sequence[Ranked], today: date, language: str = "en") -> Table:
     """Per offer: machine, time, money, price with its date, how the job runs there, and what makes it no answer."""
-    titles = (
-        "Provider",
-        "Instance",
-        "Cards",
-        "Cost",
-        "Done after",
-        "Tokens/s",
-        "Micro-batch",
-        "Shared by",
-        "Headroom",
-        "Price",
-        "Price date",
-    )
-    columns = tuple(translated(title, language) for title in (*titles, "Mind"))
+    columns = titles(
+        language, "Provider", "Instance", "Cards", "Cost", "Done after", "Tokens/s", "Micro-batch", "Shared by", "Headroom", "Price",
+        "Price date", "Mind",
+    )  # fmt: skip
     rows = []
     for row in ranked:
         placement, spot = row.placement, row.spot_run is not None
@@ -133,7 +127,7 @@ def cost_against_time(ranked: Sequence[Ranked], today: date, language: str = "en
     ]  # fmt: skip
     labels = [
         {
-            "x": _log10(row.wall_s / 3600), "y": _log10(row.usd), "text": name, "showarrow": True, "arrowhead": 2, "ax": 24, "ay": -26,
+            "x": math.log10(row.wall_s / 3600), "y": math.log10(row.usd), "text": name, "showarrow": True, "arrowhead": 2, "ax": 24, "ay": -26,
             "font": {"size": 12, "color": "var(--planner-ink)"}, "arrowcolor": "var(--planner-ink)", "bgcolor": "var(--planner-surface)",
         }
         for name, row in landmarks(ranked).items() if row.feasible
@@ -166,19 +160,13 @@ def _usd(rows: Sequence[Ranked]) -> list[float]:
     return [round(row.usd, 4) for row in rows]
 
 
-def _log10(value: float) -> float:
-    from math import log10
-
-    return log10(value)
-
-
 def delivery_chart(path: Delivery, language: str = "en") -> Figure:
     """The stages from first to last, each where it lies in time; those without a rented machine are hatched."""
     unit, size = ("h", 3600) if path.wall_s > 7200 else ("min", 60)
     names = [translated(stage.name, language) for stage in path.stages]
     texts = [format_duration(stage.seconds, language=language) for stage in path.stages]
     data = []
-    for billed, name in ((True, "machine is paid"), (False, "no machine is paid")):
+    for billed, name in ((True, _PAID), (False, _NOT_PAID)):
         stages = [(n, t, stage) for n, t, stage in zip(names, texts, path.stages, strict=True) if stage.billed is billed]
         data.append(
             {
@@ -213,9 +201,7 @@ def delivery_chart(path: Delivery, language: str = "en") -> Figure:
 
 def delivery_table(path: Delivery, language: str = "en") -> Table:
     """Per stage: when it starts, what it takes, whether a machine is paid, the formula and the source."""
-    columns = tuple(
-        translated(title, language) for title in ("Stage", "Starts after", "Takes", "Machine paid", "Formula", "Source")
-    )
+    columns = titles(language, "Stage", "Starts after", "Takes", "Machine paid", "Formula", "Source")
     rows = tuple(
         (
             translated(stage.name, language), format_duration(stage.start_s, language=language),
@@ -228,7 +214,7 @@ def delivery_table(path: Delivery, language: str = "en") -> Table:
 
 def bill_table(bill: Bill, language: str = "en") -> Table:
     """Per part of the bill: what it is, the formula, and the provider's page."""
-    columns = tuple(translated(title, language) for title in ("Part", "Cost", "Formula", "Source"))
+    columns = titles(language, "Part", "Cost", "Formula", "Source")
     rows = []
     for line in bill.lines:
         feared = translated("not known, at most {usd}", language).format(usd=format_usd(line.at_most_usd, language=language))
@@ -239,7 +225,7 @@ def bill_table(bill: Bill, language: str = "en") -> Table:
 
 def step_table(step: StepTime, language: str = "en") -> Table:
     """Per part of an optimizer step: seconds, share, formula and source; then the whole with its interval."""
-    columns = tuple(translated(title, language) for title in ("Part", "Takes", "Share", "Formula", "Source"))
+    columns = titles(language, "Part", "Takes", "Share", "Formula", "Source")
     whole = float(step.seconds)
     rows = [
         (
@@ -257,6 +243,41 @@ def step_table(step: StepTime, language: str = "en") -> Table:
 
 def storage_table(lines: Sequence[StorageLine], total: float, language: str = "en") -> Table:
     """Per part of a disk or of RAM: its size, formula and source; then the sum."""
-    columns = tuple(translated(title, language) for title in ("Part", "Size", "Formula", "Source"))
+    columns = titles(language, "Part", "Size", "Formula", "Source")
     rows = [(translated(x.name, language), format_gib(float(x.bytes), language=language), x.formula, x.source) for x in lines]
     return Table(columns, (*rows, (translated("together", language), format_gib(total, language=language), "", "")))
+
+
+def training_table(row: Ranked, demand: Demand, language: str = "en") -> Table:
+    """What the training comes to: steps, tokens, padding, GPU-hours."""
+    assert row.placement
+    job, workload = row.placement.job, demand.workload
+    number = partial(format_number, language=language)
+    rows = (
+        (translated("optimizer steps", language), number(workload.steps(job))),
+        (translated("tokens trained on", language), format_count(workload.trained_tokens(job), language=language)),
+        (translated("padding", language), f"{number(100 * workload.padding_share(job))} %"),
+        (translated("GPU-hours", language), number(row.gpu_hours, 1)),
+    )
+    return Table(titles(language, "Part", "Size"), rows)
+
+
+def both_ways_table(on_demand: Ranked, spot: Ranked, deadline_s: float | None, language: str = "en") -> Table:
+    """On demand beside spot: price, expected time and its spread, interruptions, cost, and the chance to keep a deadline."""
+    time, usd, number = (partial(show, language=language) for show in (format_duration, format_usd, format_number))
+    run = spot.spot_run
+    plain = (
+        next(stage.seconds for stage in on_demand.delivery.stages if stage.name == "training") if on_demand.delivery else math.inf
+    )
+    prices = (on_demand.offer.usd_per_hour, spot.offer.spot_usd_per_hour)
+    rows = [
+        (translated("price per hour", language), *(usd(price) if price else "–" for price in prices)),
+        (translated("expected time of training", language), time(plain), time(run.mean_s) if run else "–"),
+        (translated("standard deviation", language), time(0), time(run.sd_s) if run else "–"),
+        (translated("interruptions expected", language), number(0, 1), number(run.interruptions, 1) if run else "–"),
+        (translated("expected cost", language), cost_text(on_demand, language), cost_text(spot, language)),
+    ]
+    if deadline_s is not None:
+        chances = (f"{number(100 * row.probability_by(deadline_s))} %" if row.delivery else "–" for row in (on_demand, spot))
+        rows.append((translated("chance by the deadline", language), *chances))
+    return Table(("", *titles(language, "on demand", "spot")), tuple(rows))

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from functools import partial
 from typing import Any
@@ -12,8 +12,9 @@ import click
 from planner.catalogues import load_gpus, load_providers
 from planner.job_options import DOES_NOT_FIT, FITS, bad_input, job_of, job_options, record_options
 from planner.offer_views import cost_against_time, landmarks, mind_text, offers_table
+from planner.placement import Demand
 from planner.prices import REFRESHABLE, current_offers, refresh_prices
-from planner.ranking import Demand, Ranked, Wishes, cheapest, fastest, rank_offers
+from planner.ranking import Ranked, Wishes, cheapest, fastest, rank_offers
 from planner.run_sentences import answer_text, spot_text
 from planner.spot import SpotTerms
 from planner.storage import StoragePolicy
@@ -31,7 +32,9 @@ _TERMS = {
     "interruptions_per_hour": "of spot machines; assumed where you know no better", "waiting_s": "seconds until a new spot machine is there",
     "restart_s": "seconds that it takes to go on",
 }  # fmt: skip
-_WISHES = {"deadline_hours": "done within so many hours", "budget_usd": "for no more than so many US dollars"}
+_WISHES = {
+    "--deadline": ("deadline_hours", "done within so many hours"), "--budget": ("budget_usd", "for no more than so many US dollars"),
+}  # fmt: skip
 _FLAGS = {
     "spot": "spot prices, with interruptions", "persistent_storage": "storage survives a stop", "free_egress": "no fee for what leaves",
     "fine_billing": "billed by the second or minute", "ssh": "SSH", "docker": "own Docker images", "jupyter": "Jupyter",
@@ -42,8 +45,10 @@ _FLAGS = {
 def _options(command: Any) -> Any:
     for name, text in reversed(_FLAGS.items()):
         command = click.option(f"--{name.replace('_', '-')}", name, is_flag=True, help=text)(command)
-    for record, helps in ((SpotTerms, _TERMS), (StoragePolicy, _POLICY), (Wishes, _WISHES), (Workload, _WORKLOAD)):
+    for record, helps in ((SpotTerms, _TERMS), (StoragePolicy, _POLICY), (Workload, _WORKLOAD)):
         command = record_options(record, command, **helps)
+    for flag, (field, text) in reversed(_WISHES.items()):
+        command = click.option(flag, field, default=None, type=float, help=text)(command)
     return command
 
 
@@ -75,11 +80,11 @@ def offers(
     --refresh.
     """
 
-    def taken(names: dict[str, str]) -> dict[str, Any]:
+    def taken(names: Iterable[str]) -> dict[str, Any]:
         return {name: value for name in names if (value := options.pop(name)) is not None}
 
     with bad_input(language):
-        wishes = Wishes(**taken(_WISHES), **taken(_FLAGS), providers=providers, region=region)
+        wishes = Wishes(**taken(field for field, _ in _WISHES.values()), **taken(_FLAGS), providers=providers, region=region)
         workload, policy, terms = Workload(**taken(_WORKLOAD)), StoragePolicy(**taken(_POLICY)), SpotTerms(**taken(_TERMS))
         if refresh:
             _refresh(providers, language)

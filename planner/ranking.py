@@ -2,29 +2,29 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from pydantic import Field
 
 from planner.architecture import Record
-from planner.compute import StepTime, step_time
 from planner.cost import Bill, Rates, bill, dearest_rates
 from planner.delivery import Delivery, DeliveryAssumptions, Work, delivery
-from planner.errors import InvalidJob, PlannerError
+from planner.errors import UnknownName
 from planner.hardware import Gpu, Offer, Provider
-from planner.job import Job
-from planner.memory import card_kind, memory_breakdown
-from planner.nodes import ways_to_share
-from planner.plan import Note, NumBytes, missing_on_card, sweep
-from planner.sharding import Sharding
-from planner.spot import SpotRun, SpotTerms
-from planner.storage import HostMemory, Storage, StoragePolicy, host_memory, storage
-from planner.workload import Workload
+from planner.placement import Demand, Placement, Placements
+from planner.plan import Note, NumBytes, missing_on_card
+from planner.spot import SpotRun
+from planner.storage import Storage
 
-__all__ = ["Demand", "Placement", "Ranked", "Wishes", "cheapest", "fastest", "frontier", "rank_offers"]
+__all__ = ["ASKED", "Demand", "Placement", "Ranked", "Wishes", "both_ways", "cheapest", "fastest", "frontier", "rank_offers"]
 
 _NODES = (2, 4, 8)
+# What a wish asks of a provider, by its field.
+ASKED = {
+    "persistent_storage": "storage that survives a stop", "free_egress": "free egress", "fine_billing": "billing by the second or minute",
+    "ssh": "SSH", "docker": "Docker images", "jupyter": "Jupyter", "several_nodes": "a network between machines",
+}  # fmt: skip
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -43,35 +43,6 @@ class Wishes(Record):
     several_nodes: bool = False  # a provider that connects machines
     providers: tuple[str, ...] = ()
     region: str = ""
-
-
-@dataclass(frozen=True)
-class Demand:
-    """A job, how much of it, and what is kept."""
-
-    job: Job
-    workload: Workload = field(default_factory=Workload)
-    policy: StoragePolicy = field(default_factory=StoragePolicy)
-    terms: SpotTerms = field(default_factory=SpotTerms)
-    changed_stages: tuple[tuple[str, float], ...] = ()
-    prepare_on_gpu: bool = False
-
-
-@dataclass(frozen=True)
-class Placement:
-    """The fastest way to run the job on so many cards of a kind: the job with its micro-batch, how it is shared, and its step."""
-
-    job: Job
-    gpu: Gpu
-    sharding: Sharding | None
-    nodes: int
-    device_bytes: float
-    step: StepTime
-
-    @property
-    def headroom_share(self) -> float:
-        """Part of a card's usable memory that stays free."""
-        return 1 - self.device_bytes / self.gpu.usable_memory_bytes
 
 
 @dataclass(frozen=True)
@@ -98,6 +69,22 @@ class Ranked:
         return self.bill.at_most_usd if self.bill else math.inf
 
     @property
+    def num_gpus(self) -> int:
+        """Cards that run at once."""
+        return self.offer.gpu_count * (self.placement.nodes if self.placement else 1)
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours that all cards together are rented for."""
+        return self.num_gpus * self.delivery.billed_s / 3600 if self.delivery else math.inf
+
+    def probability_by(self, deadline_s: float) -> float:
+        """Probability to be done that long after the first stage began; all but the training takes the time that is planned."""
+        if self.spot_run is None:
+            return float(self.wall_s <= deadline_s)
+        return self.spot_run.probability_by(deadline_s - (self.wall_s - self.spot_run.mean_s))
+
+    @property
     def wall_s(self) -> float:
         """From the first stage to the last; infinite where the job does not run."""
         return self.delivery.wall_s if self.delivery else math.inf
@@ -111,13 +98,25 @@ def rank_offers(
     wishes: Wishes | None = None,
     assumptions: DeliveryAssumptions | None = None,
 ) -> list[Ranked]:
-    """All offers, those that answer first, the cheapest first. A machine that is too small is tried in twos, fours and eights."""
+    """All offers, those that answer first, the cheapest first. A machine that is too small is tried in twos, fours and eights.
+
+    Raises UnknownName for a provider that does not exist.
+    """
+    for name in wishes.providers if wishes else ():
+        if name not in providers:
+            raise UnknownName("provider", name, providers)
     wishes, assumptions = wishes or Wishes(), assumptions or DeliveryAssumptions()
-    finder, dearest = _Placements(demand), dearest_rates(providers.values())
+    finder, dearest = Placements(demand), dearest_rates(providers.values())
     ranked = [
         _ranked(offer, providers[offer.provider_id], gpus, demand, wishes, finder, assumptions, dearest) for offer in offers
     ]
     return sorted(ranked, key=lambda found: (not found.feasible, found.usd, found.wall_s))
+
+
+def both_ways(row: Ranked, demand: Demand, providers: Mapping[str, Provider], gpus: Mapping[str, Gpu]) -> tuple[Ranked, Ranked]:
+    """The same machine on demand and as spot, whatever was wished for."""
+    on_demand, spot = (rank_offers(demand, [row.offer], providers, gpus, Wishes(spot=spot))[0] for spot in (False, True))
+    return on_demand, spot
 
 
 def cheapest(ranked: Iterable[Ranked]) -> Ranked | None:
@@ -139,93 +138,11 @@ def frontier(ranked: Iterable[Ranked]) -> list[Ranked]:
     return best
 
 
-# ---- the best way to run the job on so many cards ------------------------------------------------------------------------
-
-
-class _Placements:
-    """Placements of one demand, each found once: memory depends on the kind of card only, time on the card."""
-
-    def __init__(self, demand: Demand) -> None:
-        self.demand = demand
-        self._needs: dict[Any, list[float] | InvalidJob] = {}
-        self._placements: dict[Any, Placement | Note] = {}
-        self._stores: dict[Any, tuple[Storage, HostMemory]] = {}
-
-    def stores(self, sharding: Sharding | None) -> tuple[Storage, HostMemory]:
-        """Disk and RAM of one node."""
-        if sharding not in self._stores:
-            job, policy = self.demand.job, self.demand.policy
-            self._stores[sharding] = (storage(job, self.demand.workload, policy, sharding), host_memory(job, policy, sharding))
-        return self._stores[sharding]
-
-    def best(self, gpu: Gpu, per_node: int, nodes: int, fabric: float | None) -> Placement | Note:
-        """The fastest way on `nodes` machines of `per_node` cards, or why there is none."""
-        key = (gpu.id, per_node, nodes, fabric)
-        if key not in self._placements:
-            self._placements[key] = self._found(gpu, per_node, nodes, fabric)
-        return self._placements[key]
-
-    def _found(self, gpu: Gpu, per_node: int, nodes: int, fabric: float | None) -> Placement | Note:
-        count, rows = per_node * nodes, self.demand.workload.global_batch_size
-        if count > rows:
-            return Note("{count} GPUs, but only {rows} rows per optimizer step", {"count": count, "rows": rows})
-        ways = ways_to_share(self.demand.job, count, per_node) if count > 1 else [None]
-        found, closest, refused = [], math.inf, None
-        for sharding in ways:
-            fitting = self._largest_micro_batch(gpu, sharding, rows // count)
-            if isinstance(fitting, InvalidJob):
-                refused = fitting
-                continue
-            job, needed = fitting
-            closest = min(closest, needed - gpu.usable_memory_bytes)
-            if needed > gpu.usable_memory_bytes:
-                continue
-            try:
-                step = step_time(job, gpu, sharding, fabric_bytes_per_s=fabric)
-            except PlannerError as error:
-                return Note(error.template, error.values)
-            found.append(Placement(job, gpu, sharding, nodes, needed, step))
-        if found:
-            return min(found, key=lambda placement: placement.step.seconds)
-        if refused and closest == math.inf:
-            return Note(refused.template, refused.values)
-        return Note("lacks {missing} on each {gpu}", {"missing": NumBytes(closest), "gpu": gpu.label})
-
-    def _largest_micro_batch(self, gpu: Gpu, sharding: Sharding | None, rows: int) -> tuple[Job, float] | InvalidJob:
-        """The job with the largest micro-batch of `rows` per step and GPU that fits, and what it needs; else the least it needs."""
-        import numpy as np
-
-        job, key = self.demand.job, (card_kind(gpu), sharding, rows)
-        sizes = [size for size in range(1, min(rows, 128) + 1) if rows % size == 0]
-        if key not in self._needs:
-            try:
-                # Rows that are not accumulated need no gradients beside those of their own backward: one more job, by itself.
-                whole = memory_breakdown(self._with(sizes[-1], rows), gpu, sharding=sharding).peak.device
-                several = (
-                    sizes[:-1] and sweep(self._with(1, max(rows, 2)), gpu, sharding, micro_batch_size=sizes[:-1]).peak.device
-                )
-                self._needs[key] = [*np.broadcast_to(several, (len(sizes) - 1,)).tolist(), float(whole)]
-            except InvalidJob as error:
-                self._needs[key] = error
-        needs = self._needs[key]
-        if isinstance(needs, InvalidJob):
-            return needs
-        last = max((i for i, needed in enumerate(needs) if needed <= gpu.usable_memory_bytes), default=0)
-        if needs[last] > gpu.usable_memory_bytes:
-            return job, min(needs)
-        return self._with(sizes[last], rows), needs[last]
-
-    def _with(self, micro_batch_size: int, rows: int) -> Job:
-        """The job with `rows` per step and GPU, so many at a time."""
-        changes = {"micro_batch_size": micro_batch_size, "gradient_accumulation_steps": rows // micro_batch_size}
-        return self.demand.job.model_copy(update=changes)
-
-
 # ---- one offer -----------------------------------------------------------------------------------------------------------
 
 
 def _ranked(
-    offer: Offer, provider: Provider, gpus: Mapping[str, Gpu], demand: Demand, wishes: Wishes, finder: _Placements,
+    offer: Offer, provider: Provider, gpus: Mapping[str, Gpu], demand: Demand, wishes: Wishes, finder: Placements,
     assumptions: DeliveryAssumptions, dearest: Rates,
 ) -> Ranked:  # fmt: skip
     problems = [*_against_wishes(offer, provider, wishes)]
@@ -299,18 +216,15 @@ def _path(
 
 def _against_wishes(offer: Offer, provider: Provider, wishes: Wishes) -> Iterable[Note]:
     """What was asked for and is not there; and what nobody stated, which does not count as there."""
-    asked: tuple[tuple[bool, str, bool | None], ...] = (
-        (wishes.persistent_storage, "storage that survives a stop", provider.storage_survives_stop),
-        (wishes.free_egress, "free egress", None if provider.egress_usd_per_gb is None else provider.egress_usd_per_gb == 0),
-        (wishes.fine_billing, "billing by the second or minute", provider.billing and provider.billing in ("second", "minute")),
-        (wishes.ssh, "SSH", provider.ssh),
-        (wishes.docker, "Docker images", provider.docker),
-        (wishes.jupyter, "Jupyter", provider.jupyter),
-        (wishes.several_nodes, "a network between machines", provider.multi_node),
-    )  # fmt: skip
-    for wanted, what, has in asked:
-        if wanted and not has:
-            yield Note("not known to have {what}" if has is None else "has no {what}", {"what": what})
+    has: dict[str, bool | None] = {
+        "persistent_storage": provider.storage_survives_stop,
+        "free_egress": None if provider.egress_usd_per_gb is None else provider.egress_usd_per_gb == 0,
+        "fine_billing": None if provider.billing is None else provider.billing in ("second", "minute"),
+        "ssh": provider.ssh, "docker": provider.docker, "jupyter": provider.jupyter, "several_nodes": provider.multi_node,
+    }  # fmt: skip
+    for field, what in ASKED.items():
+        if getattr(wishes, field) and not has[field]:
+            yield Note("not known to have {what}" if has[field] is None else "has no {what}", {"what": what})
     if wishes.providers and provider.id not in wishes.providers:
         yield Note("another provider", {})
     if wishes.region and wishes.region.lower() not in offer.region.lower():

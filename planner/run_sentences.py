@@ -53,8 +53,7 @@ def spot_text(row: Ranked, wishes: Wishes, language: str) -> str:
         price = format_usd(row.offer.usd_per_hour, language=language)
         parts.append(say(template, price=price, even=format_number(even, 2, language=language)))
     if wishes.deadline_hours is not None:
-        spare = wishes.deadline_hours * 3600 - (row.wall_s - run.mean_s)
-        chance = format_number(100 * run.probability_by(spare), language=language)
+        chance = format_number(100 * row.probability_by(wishes.deadline_hours * 3600), language=language)
         parts.append(say("Chance to be done within {time}: {chance} %.", time=time(wishes.deadline_hours * 3600), chance=chance))
     return "\n".join(parts)
 

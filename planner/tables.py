@@ -47,14 +47,15 @@ class Table(NamedTuple):
         return "\n".join("  ".join(line) for line in lines)
 
 
-def _titles(language: str, *titles: str) -> tuple[str, ...]:
-    return tuple(translated(title, language) for title in titles)
+def titles(language: str, *texts: str) -> tuple[str, ...]:
+    """Column titles in the language."""
+    return tuple(translated(text, language) for text in texts)
 
 
 def methods_table(plans: Sequence[Plan], language: str = "en") -> Table:
     """Per method: trained parameters, the three levels of memory with the band, headroom on the card."""
     gib = partial(format_gib, language=language)
-    columns = _titles(language, "Method", "Trained", "Allocated", "Reserved", "On the card", "Band", "Headroom", "Verdict")
+    columns = titles(language, "Method", "Trained", "Allocated", "Reserved", "On the card", "Band", "Headroom", "Verdict")
     rows = []
     for plan in plans:
         peak = plan.memory.peak
@@ -84,12 +85,12 @@ def remedies_table(found: Sequence[Remedy], language: str = "en") -> Table:
         rows.append(
             (translated(remedy.action, language), saved, translated(outcome, language), translated(remedy.cost, language))
         )
-    return Table(_titles(language, "Change", "Saves", "Outcome", "Cost"), tuple(rows))
+    return Table(titles(language, "Change", "Saves", "Outcome", "Cost"), tuple(rows))
 
 
 def explain_table(memory: MemoryBreakdown, language: str = "en") -> Table:
     """Every line alive at the peak, the largest first: what it is, its formula, the numbers put in, and the source."""
-    columns = _titles(language, "Part", "Component", "Size", "Formula", "Numbers", "Source")
+    columns = titles(language, "Part", "Component", "Size", "Formula", "Numbers", "Source")
     lines = sorted(memory.peak_lines, key=lambda line: -line.bytes)
     rows = tuple(
         (
@@ -136,7 +137,7 @@ def lines_text(memory: MemoryBreakdown, language: str = "en") -> str:
 
 def cards_table(plans: Sequence[Plan], language: str = "en") -> Table:
     """Per card: usable memory, headroom, and what to mind there."""
-    columns = _titles(language, "Card", "Usable", "Headroom", "Verdict", "Mind")
+    columns = titles(language, "Card", "Usable", "Headroom", "Verdict", "Mind")
     gib = partial(format_gib, language=language)
     rows = []
     for plan in plans:
@@ -148,7 +149,7 @@ def cards_table(plans: Sequence[Plan], language: str = "en") -> Table:
 
 def needs_table(needs: Sequence[Need], language: str = "en") -> Table:
     """Per card: how many of them hold the job, headroom on each, the link between them, and why."""
-    columns = _titles(language, "Card", "Cards", "Headroom", "Link", "Why")
+    columns = titles(language, "Card", "Cards", "Headroom", "Link", "Why")
     rows = []
     for need in needs:
         count = f"> {need.num_gpus}" if not need.plan.fits else str(need.num_gpus)

@@ -49,7 +49,8 @@ LAYERS: list[dict[str, set[str]]] = [
         "plan": set(),
         "remedies": {"plan"},
         "nodes": {"plan"},
-        "ranking": {"plan", "nodes"},
+        "placement": {"plan", "nodes"},
+        "ranking": {"plan", "placement"},
     },
     {"dryrun": set()},
     {

@@ -11,7 +11,8 @@ from planner.errors import InvalidJob
 from planner.job import Job
 from planner.memory import memory_breakdown
 from planner.offer_views import cost_against_time, delivery_chart, landmarks, mind_text, offers_table, price_age
-from planner.ranking import Demand, Placement, Ranked, Wishes, cheapest, fastest, frontier, rank_offers
+from planner.placement import Demand, Placement
+from planner.ranking import Ranked, Wishes, cheapest, fastest, frontier, rank_offers
 from planner.spot import SpotTerms
 from planner.workload import Workload
 

@@ -10,7 +10,8 @@ from planner.catalogues import load_providers
 from planner.delivery import STAGES
 from planner.errors import InvalidJob
 from planner.job import Job
-from planner.ranking import Demand, Wishes
+from planner.placement import Demand
+from planner.ranking import Wishes
 from planner.spot import INTERRUPTIONS_PER_HOUR, SpotTerms
 from planner.storage import DISK_BYTES_PER_S, StoragePolicy
 from planner.texts import translated

@@ -13,6 +13,7 @@ from planner.catalogues import load_gpus, load_providers
 from planner.errors import PlannerError
 from planner.offer_views import (
     bill_table,
+    both_ways_table,
     cost_against_time,
     delivery_chart,
     delivery_table,
@@ -20,12 +21,15 @@ from planner.offer_views import (
     offers_table,
     step_table,
     storage_table,
+    training_table,
 )  # fmt: skip
+from planner.placement import Demand
 from planner.plan import Plan
 from planner.prices import REFRESHABLE, current_offers, refresh_prices
-from planner.ranking import Demand, Ranked, cheapest, fastest, rank_offers
+from planner.ranking import Ranked, both_ways, cheapest, fastest, rank_offers
 from planner.run_sentences import answer_text, spot_text
 from planner.storage import host_memory, storage
+from planner.tables import titles
 from planner.texts import translated
 from planner.workbook.chart import Chart
 from planner.workbook.offer_controls import OfferControls
@@ -149,15 +153,19 @@ class OffersView(widgets.VBox):
         assert row.delivery and row.placement and row.bill
         job, sharding = row.placement.job, row.placement.sharding
         disk, ram = storage(job, demand.workload, demand.policy, sharding), host_memory(job, demand.policy, sharding)
+        deadline_s = None if self._wishes.deadline_hours is None else 3600 * self._wishes.deadline_hours
+        ways = both_ways(row, demand, load_providers(), load_gpus())
         tables = (
-            ("Stages, formulas and sources", delivery_table(row.delivery, language)),
-            ("The bill", bill_table(row.bill, language)),
-            ("One optimizer step", step_table(row.placement.step, language)),
-            ("Disk of one node", storage_table(disk.lines, disk.peak_bytes, language)),
-            ("Host memory of one node", storage_table(ram.lines, ram.peak_bytes, language)),
-        )
-        titles = [(translated(title, language), table) for title, table in tables]
-        return "".join(folded(title, table_html(table, language, caption=title)) for title, table in titles)
+            training_table(row, demand, language), both_ways_table(*ways, deadline_s, language), delivery_table(row.delivery, language),
+            bill_table(row.bill, language), step_table(row.placement.step, language),
+            storage_table(disk.lines, disk.peak_bytes, language), storage_table(ram.lines, ram.peak_bytes, language),
+        )  # fmt: skip
+        names = titles(
+            language, "Training in numbers", "On demand and spot", "Stages, formulas and sources", "The bill", "One optimizer step",
+            "Disk of one node", "Host memory of one node",
+        )  # fmt: skip
+        shown = zip(names, tables, strict=True)
+        return "".join(folded(title, table_html(table, language, caption=title)) for title, table in shown)
 
     async def _fetch(self) -> None:
         """Today's prices, off the kernel's thread; what came and what did not is said one by one."""

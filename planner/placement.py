@@ -1,0 +1,127 @@
+"""The best way to run a job on so many cards of a kind: how it is shared, with which micro-batch, and how long a step takes."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.compute import StepTime, step_time
+from planner.errors import InvalidJob, PlannerError
+from planner.hardware import Gpu
+from planner.job import Job
+from planner.memory import card_kind, memory_breakdown
+from planner.nodes import ways_to_share
+from planner.plan import Note, NumBytes, sweep
+from planner.sharding import Sharding
+from planner.spot import SpotTerms
+from planner.storage import HostMemory, Storage, StoragePolicy, host_memory, storage
+from planner.workload import Workload
+
+__all__ = ["Demand", "Placement", "Placements"]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A job, how much of it, and what is kept."""
+
+    job: Job
+    workload: Workload = field(default_factory=Workload)
+    policy: StoragePolicy = field(default_factory=StoragePolicy)
+    terms: SpotTerms = field(default_factory=SpotTerms)
+    changed_stages: tuple[tuple[str, float], ...] = ()
+    prepare_on_gpu: bool = False
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The fastest way to run the job on so many cards of a kind: the job with its micro-batch, how it is shared, and its step."""
+
+    job: Job
+    gpu: Gpu
+    sharding: Sharding | None
+    nodes: int
+    device_bytes: float
+    step: StepTime
+
+    @property
+    def headroom_share(self) -> float:
+        """Part of a card's usable memory that stays free."""
+        return 1 - self.device_bytes / self.gpu.usable_memory_bytes
+
+
+class Placements:
+    """Placements of one demand, each found once: memory depends on the kind of card only, time on the card."""
+
+    def __init__(self, demand: Demand) -> None:
+        self.demand = demand
+        self._needs: dict[Any, list[float] | InvalidJob] = {}
+        self._placements: dict[Any, Placement | Note] = {}
+        self._stores: dict[Any, tuple[Storage, HostMemory]] = {}
+
+    def stores(self, sharding: Sharding | None) -> tuple[Storage, HostMemory]:
+        """Disk and RAM of one node."""
+        if sharding not in self._stores:
+            job, policy = self.demand.job, self.demand.policy
+            self._stores[sharding] = (storage(job, self.demand.workload, policy, sharding), host_memory(job, policy, sharding))
+        return self._stores[sharding]
+
+    def best(self, gpu: Gpu, per_node: int, nodes: int, fabric: float | None) -> Placement | Note:
+        """The fastest way on `nodes` machines of `per_node` cards, or why there is none."""
+        key = (gpu.id, per_node, nodes, fabric)
+        if key not in self._placements:
+            self._placements[key] = self._found(gpu, per_node, nodes, fabric)
+        return self._placements[key]
+
+    def _found(self, gpu: Gpu, per_node: int, nodes: int, fabric: float | None) -> Placement | Note:
+        count, rows = per_node * nodes, self.demand.workload.global_batch_size
+        if count > rows:
+            return Note("{count} GPUs, but only {rows} rows per optimizer step", {"count": count, "rows": rows})
+        ways = ways_to_share(self.demand.job, count, per_node) if count > 1 else [None]
+        found, closest, refused = [], math.inf, None
+        for sharding in ways:
+            fitting = self._largest_micro_batch(gpu, sharding, rows // count)
+            if isinstance(fitting, InvalidJob):
+                refused = fitting
+                continue
+            job, needed = fitting
+            closest = min(closest, needed - gpu.usable_memory_bytes)
+            if needed > gpu.usable_memory_bytes:
+                continue
+            try:
+                step = step_time(job, gpu, sharding, fabric_bytes_per_s=fabric)
+            except PlannerError as error:
+                return Note(error.template, error.values)
+            found.append(Placement(job, gpu, sharding, nodes, needed, step))
+        if found:
+            return min(found, key=lambda placement: placement.step.seconds)
+        if refused and closest == math.inf:
+            return Note(refused.template, refused.values)
+        return Note("lacks {missing} on each {gpu}", {"missing": NumBytes(closest), "gpu": gpu.label})
+
+    def _largest_micro_batch(self, gpu: Gpu, sharding: Sharding | None, rows: int) -> tuple[Job, float] | InvalidJob:
+        """The job with the largest micro-batch of `rows` per step and GPU that fits, and what it needs; else the least it needs."""
+        import numpy as np
+
+        job, key = self.demand.job, (card_kind(gpu), sharding, rows)
+        sizes = [size for size in range(1, min(rows, 128) + 1) if rows % size == 0]
+        if key not in self._needs:
+            try:
+                # Rows that are not accumulated need no gradients beside those of their own backward: one more job, by itself.
+                whole = memory_breakdown(self._with(sizes[-1], rows), gpu, sharding=sharding).peak.device
+                several = (
+                    sizes[:-1] and sweep(self._with(1, max(rows, 2)), gpu, sharding, micro_batch_size=sizes[:-1]).peak.device
+                )
+                self._needs[key] = [*np.broadcast_to(several, (len(sizes) - 1,)).tolist(), float(whole)]
+            except InvalidJob as error:
+                self._needs[key] = error
+        needs = self._needs[key]
+        if isinstance(needs, InvalidJob):
+            return needs
+        last = max((i for i, needed in enumerate(needs) if needed <= gpu.usable_memory_bytes), default=0)
+        if needs[last] > gpu.usable_memory_bytes:
+            return job, min(needs)
+        return self._with(sizes[last], rows), needs[last]
+
+    def _with(self, micro_batch_size: int, rows: int) -> Job:
+        """The job with `rows` per step and GPU, so many at a time."""
+        changes = {"micro_batch_size": micro_batch_size, "gradient_accumulation_steps": rows // micro_batch_size}
+        return self.demand.job.model_copy(update=changes)
