@@ -16,7 +16,7 @@ from planner.sentences import note_text, sharding_text
 from planner.storage import StorageLine
 from planner.tables import Table, titles
 from planner.texts import translated
-from planner.units import format_count, format_duration, format_gib, format_number, format_usd
+from planner.units import format_count, format_duration, format_gib, format_number, format_percent, format_usd
 
 __all__ = [
     "LANDMARKS", "bill_table", "both_ways_table", "cost_against_time", "cost_text", "delivery_chart", "delivery_table", "landmarks",
@@ -84,7 +84,7 @@ def offers_table(ranked: Sequence[Ranked], today: date, language: str = "en") ->
                 format_number(float(placement.step.tokens_per_s), language=language) if placement else "–",
                 str(placement.job.micro_batch_size) if placement else "–",
                 sharding_text(placement.sharding, language) if placement and placement.sharding else "–",
-                f"{format_number(100 * placement.headroom_share, language=language)} %" if placement else "–",
+                format_percent(placement.headroom_share, language=language) if placement else "–",
                 per_hour, price_age(row, today, language), mind_text(row, language),
             )
         )  # fmt: skip
@@ -177,7 +177,6 @@ def delivery_chart(path: Delivery, language: str = "en") -> Figure:
                 "cliponaxis": False,
                 "marker": {
                     "color": f"var(--planner-series-{1 if billed else 8})", "pattern": {"shape": "" if billed else "/"},
-                    "line": {"color": "var(--planner-surface)", "width": 1},
                 },
             }
         )  # fmt: skip
@@ -230,14 +229,16 @@ def step_table(step: StepTime, language: str = "en") -> Table:
     rows = [
         (
             translated(line.name, language), format_duration(float(line.seconds), language=language),
-            f"{format_number(100 * float(line.seconds) / whole, language=language)} %", line.formula, line.source,
+            format_percent(float(line.seconds) / whole, language=language), line.formula, line.source,
         )
         for line in step.lines if float(line.seconds) > 0
     ]  # fmt: skip
     band = f"{format_duration(float(step.low_s), language=language)} – {format_duration(float(step.high_s), language=language)}"
-    shares = f"MFU {format_number(100 * float(step.mfu), 1, language=language)} %, HFU {format_number(100 * float(step.hfu), 1, language=language)} %"
+    mfu, hfu = (format_percent(float(share), 1, language=language) for share in (step.mfu, step.hfu))
     name = translated("whole step", language)
-    rows.append((name, format_duration(whole, language=language), "100 %", band, shares))
+    rows.append(
+        (name, format_duration(whole, language=language), format_percent(1, language=language), band, f"MFU {mfu}, HFU {hfu}")
+    )
     return Table(columns, tuple(rows))
 
 
@@ -256,7 +257,7 @@ def training_table(row: Ranked, demand: Demand, language: str = "en") -> Table:
     rows = (
         (translated("optimizer steps", language), number(workload.steps(job))),
         (translated("tokens trained on", language), format_count(workload.trained_tokens(job), language=language)),
-        (translated("padding", language), f"{number(100 * workload.padding_share(job))} %"),
+        (translated("padding", language), format_percent(workload.padding_share(job), language=language)),
         (translated("GPU-hours", language), number(row.gpu_hours, 1)),
     )
     return Table(titles(language, "Part", "Size"), rows)
@@ -278,6 +279,9 @@ def both_ways_table(on_demand: Ranked, spot: Ranked, deadline_s: float | None, l
         (translated("expected cost", language), cost_text(on_demand, language), cost_text(spot, language)),
     ]
     if deadline_s is not None:
-        chances = (f"{number(100 * row.probability_by(deadline_s))} %" if row.delivery else "–" for row in (on_demand, spot))
+        chances = (
+            format_percent(row.probability_by(deadline_s), language=language) if row.delivery else "–"
+            for row in (on_demand, spot)
+        )
         rows.append((translated("chance by the deadline", language), *chances))
     return Table(("", *titles(language, "on demand", "spot")), tuple(rows))

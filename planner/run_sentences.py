@@ -7,7 +7,7 @@ from planner.ranking import Ranked, Wishes
 from planner.sentences import sharding_text
 from planner.spot import SpotRun, best_interval_s, break_even_rate, daly_interval_s, young_interval_s
 from planner.texts import translated
-from planner.units import format_duration, format_number, format_usd
+from planner.units import format_duration, format_number, format_percent, format_usd
 
 __all__ = ["answer_text", "spot_text"]
 
@@ -53,8 +53,8 @@ def spot_text(row: Ranked, wishes: Wishes, language: str) -> str:
         price = format_usd(row.offer.usd_per_hour, language=language)
         parts.append(say(template, price=price, even=format_number(even, 2, language=language)))
     if wishes.deadline_hours is not None:
-        chance = format_number(100 * row.probability_by(wishes.deadline_hours * 3600), language=language)
-        parts.append(say("Chance to be done within {time}: {chance} %.", time=time(wishes.deadline_hours * 3600), chance=chance))
+        chance = format_percent(row.probability_by(wishes.deadline_hours * 3600), language=language)
+        parts.append(say("Chance to be done within {time}: {chance}.", time=time(wishes.deadline_hours * 3600), chance=chance))
     return "\n".join(parts)
 
 

@@ -42,6 +42,12 @@ def format_share(share: float, *, language: str = "en") -> str:
     return f"{sign}{number} %" if language == "en" else f"{sign}%{number}"
 
 
+def format_percent(share: float, decimals: int = 0, *, language: str = "en") -> str:
+    """A share as `30 %` in English, `%30` in Turkish."""
+    number = format_number(100 * share, decimals, language=language)
+    return f"{number} %" if language == "en" else f"%{number}"
+
+
 def format_duration(seconds: float, *, language: str = "en") -> str:
     """Seconds as `45 s`, `12 min`, `3.4 h` or `2.1 days`; `–` where there is no end."""
     if not seconds < 1e12:

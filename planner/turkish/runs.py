@@ -269,7 +269,7 @@ _SPOT = {
     "On demand ({price} per hour) costs the same from {even} interruptions an hour on.": (
         "Talep üzerine (saatte {price}), saatte {even} kesintiden sonra aynı maliyete gelir."
     ),
-    "Chance to be done within {time}: {chance} %.": "{time} içinde bitme olasılığı: %{chance}.",
+    "Chance to be done within {time}: {chance}.": "{time} içinde bitme olasılığı: {chance}.",
 }
 
 _PROBLEMS = {

@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 
 from planner.architecture import Architecture
-from planner.catalogues import find_model, load_catalogue, load_gpus
+from planner.catalogues import find_gpu, find_model, load_catalogue, load_gpus, load_offers, load_providers
+from planner.compute import step_time
 from planner.hardware import Gpu
 from planner.job import Job
 from planner.memory import memory_breakdown
+from planner.placement import Demand
 from planner.plan import cards_that_fit, make_plan, sweep
+from planner.ranking import rank_offers
+from planner.sharding import Sharding
+from planner.workload import Workload
 
 
 def test_one_estimate(benchmark: Any, llama_3_8b: Architecture, rtx_4090: Gpu) -> None:
@@ -43,6 +48,18 @@ def test_one_slider_move_in_the_kernel(benchmark: Any) -> None:
     from planner.workbook import Workbook
 
     benchmark(Workbook().refresh)
+
+
+@pytest.mark.parametrize("fields", [{}, {"method": "full"}], ids=str)
+def test_ranking_all_offers(benchmark: Any, llama_3_8b: Architecture, fields: dict[str, Any]) -> None:
+    """Every offer, each number of machines, ways to share and micro-batches: the target is 150 ms."""
+    demand = Demand(Job(architecture=llama_3_8b, **fields), Workload(global_batch_size=64))
+    market = load_offers(), load_providers(), load_gpus()
+    assert benchmark(rank_offers, demand, *market)[0].feasible
+
+
+def test_one_step_time(benchmark: Any, llama_3_8b: Architecture) -> None:
+    benchmark(step_time, Job(architecture=llama_3_8b), find_gpu("a100-sxm4-80"), Sharding("fsdp", 8))
 
 
 def test_import_planner(benchmark: Any) -> None:

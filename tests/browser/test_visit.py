@@ -103,3 +103,21 @@ def test_planner_lab_opens_on_the_workbook(start: Callable[..., str]) -> None:
     url = start("-c", "from planner.serve import serve_lab; serve_lab(port={port}, open_browser=False)")
     with urlopen(f"{url}/") as answer:  # the login page of a server that asks for its token, on the way to the notebook
         assert "workbook.ipynb" in answer.url
+
+
+def test_cards_and_offers_answer_and_follow_a_wish(workbook: Page) -> None:
+    workbook.get_by_role("button", name="Cards and offers").click()
+    answers = workbook.locator(".planner-advice[aria-live=polite]")
+    expect(answers).to_contain_text("Cheapest")
+    expect(workbook.get_by_role("img", name=re.compile("offers answer; the cheapest costs"))).to_be_visible()
+    expect(workbook.get_by_role("img", name=re.compile("the longest stage is training"))).to_be_visible()
+    expect(workbook.locator(".planner-table").filter(has_text="days old").first).to_be_visible()
+    deadline = workbook.get_by_label("Done within (hours)")
+    deadline.fill("0.01")
+    deadline.press("Enter")
+    expect(answers).not_to_contain_text("Cheapest")
+    expect(answers).to_contain_text("not done by the deadline")
+    deadline.fill("soon")
+    deadline.press("Enter")
+    expect(workbook.get_by_role("alert")).to_contain_text("it must be a number")
+    expect(workbook.get_by_role("button", name="Fetch today's prices")).to_have_count(0)  # its owner's switch
