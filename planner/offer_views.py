@@ -23,6 +23,7 @@ __all__ = [
     "machine_text", "mind_text", "offers_table", "price_age", "step_table", "storage_table", "training_table",
 ]  # fmt: skip
 
+_TICKS = [round(first * 10.0**power, 2) for power in range(-2, 6) for first in (1, 2, 5)]
 _PAID, _NOT_PAID = "machine is paid", "no machine is paid"
 # The positions that the source texts name; each is one card in several builds.
 LANDMARKS = {
@@ -94,6 +95,9 @@ def offers_table(ranked: Sequence[Ranked], today: date, language: str = "en") ->
 def mind_text(ranked: Ranked, language: str) -> str:
     """What stands against an offer, and what is not known of it."""
     parts = [note_text(note, language) for note in ranked.problems]
+    if ranked.placement and ranked.placement.tight:
+        high = format_gib(ranked.placement.high_bytes, language=language)
+        parts.append(translated("tight: may need {high} on a card", language).format(high=high))
     if ranked.unknown:
         names = ", ".join(translated(name, language) for name in ranked.unknown)
         parts.append(translated("not known: {names}", language).format(names=names))
@@ -134,8 +138,8 @@ def cost_against_time(ranked: Sequence[Ranked], today: date, language: str = "en
     ]  # fmt: skip
     layout = {
         "separators": ",." if language == "tr" else ".,", "showlegend": False, "annotations": labels,
-        "xaxis": {"title": {"text": translated("done after, hours", language), "font": {"size": 13}}, "type": "log"},
-        "yaxis": {"title": {"text": translated("cost, USD", language), "font": {"size": 13}}, "type": "log"},
+        "xaxis": {"title": {"text": translated("done after, hours", language), "font": {"size": 13}}, "type": "log", "tickvals": _TICKS},
+        "yaxis": {"title": {"text": translated("cost, USD", language), "font": {"size": 13}}, "type": "log", "tickvals": _TICKS},
     }  # fmt: skip
     if not best:
         return Figure({"data": data, "layout": layout}, translated("No offer answers these wishes.", language))

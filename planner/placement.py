@@ -40,7 +40,13 @@ class Placement:
     sharding: Sharding | None
     nodes: int
     device_bytes: float
+    high_bytes: float  # the upper end of what a card may need
     step: StepTime
+
+    @property
+    def tight(self) -> bool:
+        """Whether the upper end of the band is beyond the card."""
+        return self.high_bytes > self.gpu.usable_memory_bytes
 
     @property
     def headroom_share(self) -> float:
@@ -53,7 +59,7 @@ class Placements:
 
     def __init__(self, demand: Demand) -> None:
         self.demand = demand
-        self._needs: dict[Any, list[float] | InvalidJob] = {}
+        self._needs: dict[Any, list[tuple[float, float]] | InvalidJob] = {}
         self._placements: dict[Any, Placement | Note] = {}
         self._stores: dict[Any, tuple[Storage, HostMemory]] = {}
 
@@ -75,14 +81,16 @@ class Placements:
         count, rows = per_node * nodes, self.demand.workload.global_batch_size
         if count > rows:
             return Note("{count} GPUs, but only {rows} rows per optimizer step", {"count": count, "rows": rows})
+        if rows % count:
+            return Note("{rows} rows per optimizer step are not shared evenly by {count} GPUs", {"count": count, "rows": rows})
         ways = ways_to_share(self.demand.job, count, per_node) if count > 1 else [None]
         found, closest, refused = [], math.inf, None
         for sharding in ways:
-            fitting = self._largest_micro_batch(gpu, sharding, rows // count)
-            if isinstance(fitting, InvalidJob):
-                refused = fitting
+            try:
+                job, needed, high = self._largest_micro_batch(gpu, sharding, rows // count)
+            except InvalidJob as error:
+                refused = error
                 continue
-            job, needed = fitting
             closest = min(closest, needed - gpu.usable_memory_bytes)
             if needed > gpu.usable_memory_bytes:
                 continue
@@ -90,36 +98,46 @@ class Placements:
                 step = step_time(job, gpu, sharding, fabric_bytes_per_s=fabric)
             except PlannerError as error:
                 return Note(error.template, error.values)
-            found.append(Placement(job, gpu, sharding, nodes, needed, step))
+            found.append(Placement(job, gpu, sharding, nodes, needed, high, step))
         if found:
-            return min(found, key=lambda placement: placement.step.seconds)
+            return min(found, key=lambda placement: (placement.tight, float(placement.step.seconds)))
         if refused and closest == math.inf:
             return Note(refused.template, refused.values)
         return Note("lacks {missing} on each {gpu}", {"missing": NumBytes(closest), "gpu": gpu.label})
 
-    def _largest_micro_batch(self, gpu: Gpu, sharding: Sharding | None, rows: int) -> tuple[Job, float] | InvalidJob:
-        """The job with the largest micro-batch of `rows` per step and GPU that fits, and what it needs; else the least it needs."""
-        import numpy as np
+    def _largest_micro_batch(self, gpu: Gpu, sharding: Sharding | None, rows: int) -> tuple[Job, float, float]:
+        """The job with the largest micro-batch of `rows` per step and GPU whose whole band fits, else that fits, else of least need.
 
-        job, key = self.demand.job, (card_kind(gpu), sharding, rows)
+        With it what it needs, and the upper end of that. Raises InvalidJob.
+        """
+        key, limit = (card_kind(gpu), sharding, rows), gpu.usable_memory_bytes
         sizes = [size for size in range(1, min(rows, 128) + 1) if rows % size == 0]
         if key not in self._needs:
             try:
-                # Rows that are not accumulated need no gradients beside those of their own backward: one more job, by itself.
-                whole = memory_breakdown(self._with(sizes[-1], rows), gpu, sharding=sharding).peak.device
-                several = (
-                    sizes[:-1] and sweep(self._with(1, max(rows, 2)), gpu, sharding, micro_batch_size=sizes[:-1]).peak.device
-                )
-                self._needs[key] = [*np.broadcast_to(several, (len(sizes) - 1,)).tolist(), float(whole)]
+                self._needs[key] = self._needs_of(gpu, sharding, rows, sizes)
             except InvalidJob as error:
                 self._needs[key] = error
         needs = self._needs[key]
         if isinstance(needs, InvalidJob):
-            return needs
-        last = max((i for i, needed in enumerate(needs) if needed <= gpu.usable_memory_bytes), default=0)
-        if needs[last] > gpu.usable_memory_bytes:
-            return job, min(needs)
-        return self._with(sizes[last], rows), needs[last]
+            raise needs
+        numbers = range(len(sizes))
+        safe, fitting = ([i for i in numbers if needs[i][end] <= limit] for end in (1, 0))
+        best = max(safe or fitting, default=min(numbers, key=lambda i: needs[i][0]))
+        return self._with(sizes[best], rows), *needs[best]
+
+    def _needs_of(self, gpu: Gpu, sharding: Sharding | None, rows: int, sizes: list[int]) -> list[tuple[float, float]]:
+        """What each micro-batch needs, and the upper end of that.
+
+        Rows that are not accumulated need no gradients beside those of their own backward: the largest is a job by itself.
+        """
+        import numpy as np
+
+        whole = memory_breakdown(self._with(sizes[-1], rows), gpu, sharding=sharding).peak
+        if not sizes[:-1]:
+            return [(float(whole.device), float(whole.high))]
+        several = sweep(self._with(1, rows), gpu, sharding, micro_batch_size=sizes[:-1]).peak
+        ends = (np.broadcast_to(end, (len(sizes) - 1,)).tolist() for end in (several.device, several.high))
+        return [*zip(*ends, strict=True), (float(whole.device), float(whole.high))]
 
     def _with(self, micro_batch_size: int, rows: int) -> Job:
         """The job with `rows` per step and GPU, so many at a time."""

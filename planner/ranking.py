@@ -64,6 +64,11 @@ class Ranked:
         return not self.problems
 
     @property
+    def tight(self) -> bool:
+        """Whether it answers, but a card may need more than it has."""
+        return self.placement is not None and self.placement.tight
+
+    @property
     def usd(self) -> float:
         """The bill, with what is not known at the dearest rate of any provider; infinite where there is none."""
         return self.bill.at_most_usd if self.bill else math.inf
@@ -98,7 +103,9 @@ def rank_offers(
     wishes: Wishes | None = None,
     assumptions: DeliveryAssumptions | None = None,
 ) -> list[Ranked]:
-    """All offers, those that answer first, the cheapest first. A machine that is too small is tried in twos, fours and eights.
+    """All offers: those that answer, then tight ones, then the others, each the cheapest first.
+
+    A machine that is too small is tried in twos, fours and eights, where the speed of the network between them is known.
 
     Raises UnknownName for a provider that does not exist.
     """
@@ -110,7 +117,7 @@ def rank_offers(
     ranked = [
         _ranked(offer, providers[offer.provider_id], gpus, demand, wishes, finder, assumptions, dearest) for offer in offers
     ]
-    return sorted(ranked, key=lambda found: (not found.feasible, found.usd, found.wall_s))
+    return sorted(ranked, key=lambda found: (not found.feasible, found.tight, found.usd, found.wall_s))
 
 
 def both_ways(row: Ranked, demand: Demand, providers: Mapping[str, Provider], gpus: Mapping[str, Gpu]) -> tuple[Ranked, Ranked]:
@@ -121,21 +128,27 @@ def both_ways(row: Ranked, demand: Demand, providers: Mapping[str, Provider], gp
 
 def cheapest(ranked: Iterable[Ranked]) -> Ranked | None:
     """Of the offers that answer, the one that costs least: with a deadline, the cheapest that keeps it."""
-    return min((found for found in ranked if found.feasible), key=lambda found: (found.usd, found.wall_s), default=None)
+    return min(_answers(ranked), key=lambda found: (found.usd, found.wall_s), default=None)
 
 
 def fastest(ranked: Iterable[Ranked]) -> Ranked | None:
     """Of the offers that answer, the first to be done: with a budget, the fastest within it."""
-    return min((found for found in ranked if found.feasible), key=lambda found: (found.wall_s, found.usd), default=None)
+    return min(_answers(ranked), key=lambda found: (found.wall_s, found.usd), default=None)
 
 
 def frontier(ranked: Iterable[Ranked]) -> list[Ranked]:
     """Offers that no other one beats in both cost and time, the cheapest first."""
     best: list[Ranked] = []
-    for found in sorted((found for found in ranked if found.feasible), key=lambda found: (found.usd, found.wall_s)):
+    for found in sorted(_answers(ranked), key=lambda found: (found.usd, found.wall_s)):
         if not best or found.wall_s < best[-1].wall_s:
             best.append(found)
     return best
+
+
+def _answers(ranked: Iterable[Ranked]) -> list[Ranked]:
+    """Those that answer with room to spare; where there are none, the tight ones."""
+    feasible = [found for found in ranked if found.feasible]
+    return [found for found in feasible if not found.tight] or feasible
 
 
 # ---- one offer -----------------------------------------------------------------------------------------------------------

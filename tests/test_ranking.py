@@ -37,7 +37,7 @@ def test_every_offer_is_there_and_those_that_answer_come_first(qlora: list[Ranke
     assert len(qlora) == len(load_offers())
     answers = [row for row in qlora if row.feasible]
     assert qlora[: len(answers)] == answers
-    assert [row.usd for row in answers] == sorted(row.usd for row in answers)
+    assert [(row.tight, row.usd) for row in answers] == sorted((row.tight, row.usd) for row in answers)
     assert all(row.problems and mind_text(row, "en") for row in qlora[len(answers) :])
 
 
@@ -64,8 +64,17 @@ def test_the_frontier_is_beaten_by_no_answer(qlora: list[Ranked]) -> None:
     best = frontier(qlora)
     assert best[0] == cheapest(qlora) and best[-1].wall_s == fastest(qlora).wall_s  # type: ignore[union-attr]
     for row in qlora:
-        if row.feasible:
+        if row.feasible and not row.tight:
             assert any(other.usd <= row.usd and other.wall_s <= row.wall_s for other in best)
+
+
+def test_a_tight_offer_says_so_and_is_not_the_answer(llama_3_8b: Architecture) -> None:
+    rows = ranked(Job(architecture=llama_3_8b, method="full"), workload=Workload(global_batch_size=64))
+    tight = [row for row in rows if row.feasible and row.tight]
+    assert tight and all("tight: may need" in mind_text(row, "en") for row in tight)
+    best = cheapest(rows)
+    assert best and not best.tight
+    assert placed(best).high_bytes <= placed(best).gpu.usable_memory_bytes
 
 
 def test_a_deadline_and_a_budget_turn_offers_away(llama_3_8b: Architecture, qlora: list[Ranked]) -> None:

@@ -244,6 +244,8 @@ _OFFERS = {
     "needs {needed} of {name}, has {has}": "{needed} {name} gerekir, {has} var",
     "{count} GPUs, but only {rows} rows per optimizer step": "{count} GPU var, ama optimizer adımı başına yalnızca {rows} satır",
     "{gpu} is not in the catalogue of cards": "{gpu} kart kataloğunda yok",
+    "{rows} rows per optimizer step are not shared evenly by {count} GPUs": "optimizer adımı başına {rows} satır {count} GPU'ya eşit dağılmaz",
+    "tight: may need {high} on a card": "sınırda: kartta {high} gerekebilir",
     "optimizer steps": "optimizer adımı",
     "tokens trained on": "eğitilen token",
     "padding": "dolgu",
