@@ -202,8 +202,8 @@ _NOTES = {
     "{model_type} has no {asked} attention in transformers: eager is used": (
         "{model_type} için transformers'ta {asked} attention yok: eager kullanılır"
     ),
-    "the experts stay in 16 bit: transformers 5 keeps them as fused parameters that bitsandbytes does not quantise": (
-        "uzmanlar 16 bitte kalır: transformers 5 onları bitsandbytes'ın kuantize etmediği birleşik parametreler olarak tutar"
+    "the experts are not quantised: transformers 5 keeps them as fused parameters, which bitsandbytes leaves alone": (
+        "uzmanlar kuantize edilmez: transformers 5 onları bitsandbytes'ın dokunmadığı birleşik parametreler olarak tutar"
     ),
     "the optimizer's large states are paged: they may move to host memory, and are not counted on the card": (
         "optimizer'ın büyük durumları sayfalıdır: ana belleğe taşınabilir, kartta sayılmaz"
