@@ -102,7 +102,10 @@ class Plan:
             )
         if a.num_experts and job.quantization != "none" and not job.experts_as_linears:
             found.append(
-                Note("the experts are not quantised: transformers 5 keeps them as fused parameters, which bitsandbytes leaves alone", {})
+                Note(
+                    "the experts are not quantised: transformers 5 keeps them as fused parameters, which bitsandbytes leaves alone",
+                    {},
+                )
             )
         if job.optimizer_row.paged:
             found.append(

@@ -71,13 +71,21 @@ def _norms(a: Architecture, w: Widths, T: Any, trained: bool) -> list[Saved]:
 def _converted(job: Job, w: Widths, given: int) -> tuple[int, bool]:
     """Bytes per element of what a trained linear or an adapter's A keeps of an input `given` wide, and whether it is a copy.
 
-    PEFT casts to the adapter's own dtype, and autocast from there to 16 bit; its bitsandbytes layers leave the cast to autocast.
+    PEFT casts to the adapter's own dtype, and autocast from there to 16 bit.
     """
     if job.adapter is None:
         return w.compute, given != w.compute
-    cast_first = w.autocast and job.quantization == "none" and w.adapter == 4
-    converted = w.compute if w.autocast else w.adapter
-    return converted, cast_first or given != converted
+    return w.adapted, _casts(job, w, given) or given != w.adapted
+
+
+def _casts(job: Job, w: Widths, given: int) -> bool:
+    """Whether PEFT casts an input to the adapter's dtype; its bitsandbytes layers leave that to autocast."""
+    return w.adapter != given and not (w.autocast and job.quantization != "none")
+
+
+def _dropout(job: Job) -> float:
+    """LoRA's dropout, where there is one."""
+    return job.adapter.dropout if isinstance(job.adapter, LoRA) else 0.0
 
 
 def _inputs(job: Job, w: Widths, T: Any, linears: tuple[Linear, ...], given: int, *, kept_anyway: bool = False) -> Any:
@@ -85,7 +93,7 @@ def _inputs(job: Job, w: Widths, T: Any, linears: tuple[Linear, ...], given: int
     if not linears:
         return 0
     converted, copied = _converted(job, w, given)
-    if copied or (isinstance(job.adapter, LoRA) and job.adapter.dropout):
+    if copied or _dropout(job):
         return T * converted * sum(x.in_features for x in linears)
     return 0 if kept_anyway else T * given * linears[0].in_features
 
@@ -94,7 +102,7 @@ def _adapter(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
     """What LoRA, IA3 or a bottleneck adapter keeps on its targets beyond the linears' inputs."""
     a, adapter = job.architecture, job.adapter
     if isinstance(adapter, LoRA):
-        targets, b = adapter.targets(block), w.compute if w.autocast else w.adapter
+        targets, b = adapter.targets(block), w.adapted
         saved = [Saved("rank-r products", T * b * adapter.rank * len(targets), f"T r x {b} x {len(targets)}", _LORA)]
         if adapter.dropout:
             width = sum(x.in_features for x in targets)
@@ -113,7 +121,7 @@ def _adapter(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
         )
         return [Saved("IA3: scaled values", T * size, "T b sum of scaled features", _IA3)]
     if isinstance(adapter, BottleneckAdapter):
-        b = w.compute if w.autocast else w.adapter
+        b = w.adapted
         size = 2 * T * b * (a.hidden_size + 2 * adapter.bottleneck_size)
         return [Saved("bottleneck inputs", size, f"2 T ({b} D + {2 * b} m)", "arXiv:1902.00751, sec. 2.1")]
     return []
@@ -121,10 +129,7 @@ def _adapter(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
 
 def _dora_weight(job: Job, w: Widths) -> int:
     """Bytes per element of the copy of a weight with which DoRA computes the base's result again, of dropped-out inputs; 0: none."""
-    cast = w.compute if w.autocast else w.adapter
-    if job.quantization != "none":
-        return cast
-    return cast if w.adapter != w.weights else 0
+    return w.adapted if job.quantization != "none" or w.adapter != w.weights else 0
 
 
 def _attention(job: Job, w: Widths, kernel: Kernel, B: Any, S: Any) -> list[Saved]:
@@ -133,9 +138,8 @@ def _attention(job: Job, w: Widths, kernel: Kernel, B: Any, S: Any) -> list[Save
     key_heads = H if kernel.expanded or a.kv_lora_rank else a.num_key_value_heads
     saved = []
     width = H * A + key_heads * (A + AV) + (H * a.qk_nope_head_dim if a.kv_lora_rank else 0)
-    if (
-        len(a.qkv_names) == 1 and a.rotary and not kernel.scores and w.linear == c
-    ):  # values are a view of the whole fused projection
+    viewed = len(a.qkv_names) == 1 and a.rotary and not kernel.scores and w.linear == c
+    if viewed:  # values are a view of the whole fused projection
         width += a.query_size + a.key_value_size
     saved.append(Saved("queries, keys, values", T * c * width, f"T x {width} x {c}", _EAGER if kernel.scores else _FLASH))
     if kernel.name == "eager":
@@ -203,15 +207,10 @@ def saved_by_block(job: Job, block: Block, w: Widths, kernel: Kernel) -> list[Sa
     return saved + _adapter(job, block, w, T)
 
 
-def _expert_width(w: Widths) -> int:
-    """Bytes per element inside routed experts: autocast's 16 bit, else the dtype of what comes in."""
-    return w.compute if w.autocast else w.normed
-
-
 def _experts(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
     """Rows sent to k experts each: their copies, the experts' inner tensors, and the results before they are summed."""
     a, adapter = job.architecture, job.adapter
-    k, D, M, c = a.num_experts_per_tok, a.hidden_size, a.moe_intermediate_size, _expert_width(w)
+    k, D, M, c = a.num_experts_per_tok, a.hidden_size, a.moe_intermediate_size, w.routed
     adapted = adapter.expert_targets(block) if isinstance(adapter, LoRA) else ()
     weights_need_gradient = adapter is None or bool(adapted)
     inner = T * k * c * M * (6 if a.experts_clamped else 3 if a.gated_mlp else 1)
@@ -258,8 +257,7 @@ def norm_backward(job: Job, w: Widths) -> Any:
 
 def _passing(job: Job, w: Widths) -> int:
     """Bytes per element of an adapter's input between the linear's own and the one that A keeps: PEFT's cast and its dropout."""
-    dropout = isinstance(job.adapter, LoRA) and job.adapter.dropout
-    cast = w.adapter != w.linear and not (w.autocast and job.quantization != "none")
+    dropout, cast = _dropout(job), _casts(job, w, w.linear)
     width = w.adapter if cast else w.linear
     return (width if cast and (w.autocast or dropout) else 0) + (width if dropout and w.autocast and width != w.compute else 0)
 
@@ -281,7 +279,7 @@ def block_backward(job: Job, block: Block, w: Widths, kernel: Kernel, saved: lis
     running = T * (F * ((w.linear if copied or not on_last else 0) + passing) + D * (w.residual + w.normed + 3 * w.linear))
     routed = 0
     if block.experts:
-        routed = a.num_experts_per_tok * a.moe_intermediate_size * _expert_width(w) * (2 if adapter is None else 3)
+        routed = a.num_experts_per_tok * a.moe_intermediate_size * w.routed * (2 if adapter is None else 3)
     inner = 12 if a.hidden_act in _GELUS_IN_PYTHON and w.autocast else (3 if a.gated_mlp else 2) * w.linear - kept
     product = T * (F * inner + routed + 2 * D * w.residual)
     by_mlp = sum(part.by_mlp for part in saved)  # gone by the time that the norm before the MLP, or the softmax, runs backward

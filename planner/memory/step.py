@@ -45,15 +45,16 @@ def load_lines(job: Job, w: Widths) -> Iterator[Line]:
     """The load; its fullest moment is near its end: the last quantisation, the last cast to fp32, or the adapter's arrival."""
     a = job.architecture
     yield from weight_lines(job, w.vectors, "load")
-    more, formula = (trained_bytes(job, w), trained_formula(job, w)) if job.adapter is not None else (0, "0")
+    if job.adapter is None:
+        return
+    more = trained_bytes(job, w)
     if job.quantization != "none":
         more = largest(more, w.weights * a.largest_linear)
     if w.vectors > w.weights:
         fused = 0 if job.experts_as_linears else max(block.largest_fused_params for block in a.blocks)
         more = largest(more, w.weights * max(a.embedding_params, fused))
-    if job.adapter is not None:
-        formula = f"max of {formula}, largest weight x {w.weights}"
-        yield Line("adapters, or a weight being cast or quantised", "temporaries", "load", more, formula, _LOAD)
+    formula = f"max of {trained_formula(job, w)}, largest weight x {w.weights}"
+    yield Line("adapters, or a weight being cast or quantised", "temporaries", "load", more, formula, _LOAD)
 
 
 def _kept_by_blocks(job: Job, w: Widths, saved: list[list[Saved]], instant: str) -> Iterator[Line]:
@@ -158,14 +159,8 @@ def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> 
             # In the embedding's own backward the block is gone and its gradients are there, and a tied head's as well.
             own = w.weights * (to_come + (a.embedding_params if a.tie_word_embeddings else 0))
             more = largest(own - sum(part.bytes for part in parts) - inside.bytes, 0)
-            yield Line(
-                "gradient of the embedding",
-                "gradients",
-                instant,
-                more,
-                f"what P_head x {w.weights} exceeds a block by",
-                _EMBEDDING,
-            )
+            formula = f"what P_head x {w.weights} exceeds a block by"
+            yield Line("gradient of the embedding", "gradients", instant, more, formula, _EMBEDDING)
         elif job.trains_head:
             width = w.weights if job.adapter is None else w.vectors
             yield Line("gradient of the head", "gradients", instant, width * a.embedding_params, f"P_head x {width}", _AUTOGRAD)

@@ -22,6 +22,16 @@ class Widths(NamedTuple):
     adapter: int  # parameters of the adapter
     autocast: bool
 
+    @property
+    def adapted(self) -> int:
+        """What an adapter computes in: autocast's 16 bit, else its parameters' own dtype."""
+        return self.compute if self.autocast else self.adapter
+
+    @property
+    def routed(self) -> int:
+        """Inside routed experts: autocast's 16 bit, else the dtype of what comes in."""
+        return self.compute if self.autocast else self.normed
+
 
 def widths(job: Job) -> Widths:
     """The rules, one per line.
