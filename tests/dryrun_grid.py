@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from reference_runs import without_workspace
+
 from planner.catalogues import find_model
 from planner.dryrun import dry_run
 from planner.errors import InvalidJob
@@ -88,10 +90,8 @@ def compared(item: tuple[str, Job]) -> Compared | str:
         found = dry_run(job, without=["cublas_workspace"])
     except InvalidJob as error:
         return f"{model}, {job.method}: {error}"
-    closed = memory_breakdown(job)
-    workspace = next(line.bytes for line in closed.lines if line.name == "cuBLAS workspace")
     dry = max(found.tensor_bytes_at(instant) for instant in found.windows)
-    return Compared(model, job.method, job, float(closed.peak.allocated - workspace), dry)
+    return Compared(model, job.method, job, without_workspace(memory_breakdown(job)), dry)
 
 
 def run(jobs: list[tuple[str, Job]], *, processes: int = 2) -> list[Compared | str]:

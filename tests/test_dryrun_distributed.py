@@ -242,12 +242,13 @@ def test_torchs_own_memory_tracker_counts_the_same() -> None:
     from torch._subclasses import FakeTensorMode
     from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 
-    from planner.dryrun.trace import _libraries_unaware, _optimizer
+    from planner.dryrun.libraries import libraries_unaware
+    from planner.dryrun.trace import _optimizer
 
     sharding, job = Sharding("fsdp", 8), small_job(sequence_length=256)
     # First, since it fills DTensor's cache of sharding rules: the tracker counts the global shapes that these are tried on.
     ours = max(run(sharding, sequence_length=256, full=True).log.curve())
-    with warnings.catch_warnings(), fake_mesh(sharding) as mesh, _libraries_unaware(job):
+    with warnings.catch_warnings(), fake_mesh(sharding) as mesh, libraries_unaware(job):
         warnings.simplefilter("ignore")
         with FakeTensorMode(allow_non_fake_inputs=True):
             model = sharded_model(job, mesh, sharding)

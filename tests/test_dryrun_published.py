@@ -1,6 +1,5 @@
 """The dry run against an independent tracer, against itself at full depth, and against published measurements. Minutes."""
 
-import csv
 import statistics
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
-from test_memory import REFERENCE, STEPS, _published, _traced_job
+from reference_runs import STEPS, published_job, published_rows, traced_job
 
 from planner.catalogues import find_model
 from planner.dryrun import dry_run
@@ -30,7 +29,7 @@ def test_live_tensors_are_those_that_an_independent_tracer_counted(step: dict[st
     groups = (
         {"n_group": 1, "topk_group": 1} if step["config"]["model_type"] == "deepseek_v3" else {}
     )  # 8 experts make no 8 groups
-    result = dry_run(_traced_job({**step, "config": {**step["config"], **groups}}), without=["cublas_workspace"])
+    result = dry_run(traced_job({**step, "config": {**step["config"], **groups}}), without=["cublas_workspace"])
     peak = max(result.tensor_bytes_at(instant) for instant in result.windows)
     assert peak == pytest.approx(step["peak_bytes"], rel=0.001)
     assert result.tensor_bytes_at("optimizer") == pytest.approx(step["optimizer_bytes"], rel=0.001)
@@ -91,20 +90,15 @@ class Error(NamedTuple):
 def errors_of(source: str) -> list[Error]:
     """Of the runs of one source. Rows of Mixtral ran on transformers 4, which had its experts as linears."""
     errors = []
-    for row in _rows(source):
+    for row in published_rows(source):
         if "Mixtral" in row["model"]:
             continue
         old_peft = "peft 0.19" in row["framework"]  # k-bit preparation empties the cache from 0.20 on
-        peak = dry_run(*_published(row), without=["kbit_empty_cache"] if old_peft else []).peak
+        peak = dry_run(*published_job(row), without=["kbit_empty_cache"] if old_peft else []).peak
         allocated, reserved = (float(row[name] or "nan") * MiB for name in ("peak_mib", "reserved_mib"))
         quantized = row["base_quantization"] != ""
         errors.append(Error(row["id"], row["attention"], quantized, peak.allocated / allocated - 1, peak.reserved / reserved - 1))
     return errors
-
-
-def _rows(source: str) -> list[dict[str, str]]:
-    with (REFERENCE / "published_runs.csv").open(encoding="utf-8") as file:
-        return [row for row in csv.DictReader(file) if source in row["source"]]
 
 
 def _median_and_worst(errors: list[float]) -> tuple[float, float]:
@@ -145,7 +139,7 @@ def test_half_of_the_published_t4_runs_reserve_within_one_percent() -> None:
 
 def test_published_repeats_of_4_bit_runs_differ_in_what_they_reserve() -> None:
     """Why the bounds of the quantised rows are no narrower: the largest of equal jobs against the smallest."""
-    rows = [row for row in _rows("fitcheck") if row["base_quantization"]]
+    rows = [row for row in published_rows("fitcheck") if row["base_quantization"]]
     fields = ("model", "attention", "sequence_length", "micro_batch_size", "lora_rank")
 
     def spread(figure: str, *, same_versions: bool) -> float:
@@ -181,9 +175,11 @@ def test_allocated_of_published_a100_runs() -> None:
 @pytest.mark.parametrize("batch", [4, 8])
 def test_shifted_logits_of_transformers_4_explain_the_rows_without_upcast(batch: int) -> None:
     """Rows 078 and 080: the loss in forward holds 16-bit logits, two fp32 copies, log-softmax, and the 16-bit hidden states."""
-    (row,) = (r for r in _rows("fms-acceleration") if r["id"] == {4: "fms-base-078-alloc", 8: "fms-base-080-alloc"}[batch])
+    (row,) = (
+        r for r in published_rows("fms-acceleration") if r["id"] == {4: "fms-base-078-alloc", 8: "fms-base-080-alloc"}[batch]
+    )
     T, V, D = batch * 4096, 32_000, 4096
-    missing = float(row["peak_mib"]) * MiB - dry_run(*_published(row)).allocated_at["loss"]
+    missing = float(row["peak_mib"]) * MiB - dry_run(*published_job(row)).allocated_at["loss"]
     assert missing == pytest.approx(2 * T * V + 2 * T * D, abs=12 * MiB)
 
 

@@ -1,39 +1,29 @@
 """The closed form against worked arithmetic, against the real step on fake tensors, and against published measurements."""
 
-import csv
-import json
 import re
 import statistics
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_runs import STEPS, published_job, published_rows, traced_job, without_workspace
 
 from planner.architecture import Architecture
 from planner.catalogues import find_gpu, find_model, load_gpus
-from planner.families import architecture_from_config
 from planner.job import METHODS, Job
 from planner.memory import COMPONENTS, INSTANTS, MemoryBreakdown, card_kind, memory_breakdown
 from planner.optimizers import OPTIMIZERS
 from planner.plan import sweep
 from planner.units import GiB, MiB
 
-REFERENCE = Path(__file__).parent / "reference"
-STEPS = json.loads((REFERENCE / "fake_tensor_steps.json").read_text())["steps"]
-
 
 def line(memory: MemoryBreakdown, name: str, instant: str | None = None) -> Any:
     """Bytes of the one line of that name."""
     (found,) = (x for x in memory.lines if x.name == name and instant in (None, x.instant))
     return found.bytes
-
-
-def without_workspace(memory: MemoryBreakdown) -> float:
-    return float(memory.peak.allocated - line(memory, "cuBLAS workspace"))
 
 
 # ---- worked arithmetic ---------------------------------------------------------------------------------------------
@@ -176,17 +166,9 @@ def test_allocated_reserved_and_device_are_three_figures_in_order(llama_3_8b: Ar
 # ---- the real step on fake tensors -----------------------------------------------------------------------------------
 
 
-def _traced_job(step: dict[str, Any]) -> Job:
-    fields = {**step["job"]}
-    for name in ("target_modules", "modules_to_save"):
-        if name in fields:
-            fields[name] = tuple(fields[name])
-    return Job(architecture=architecture_from_config(step["config"]), **fields)
-
-
 @pytest.mark.parametrize("step", STEPS, ids=[step["name"] for step in STEPS])
 def test_peak_is_that_of_the_real_step_on_fake_tensors(step: dict[str, Any]) -> None:
-    job = _traced_job(step)
+    job = traced_job(step)
     memory = memory_breakdown(job)
     assert job.trained_params == step["trained_params"]
     assert without_workspace(memory) == pytest.approx(step["peak_bytes"], rel=0.05)
@@ -195,59 +177,21 @@ def test_peak_is_that_of_the_real_step_on_fake_tensors(step: dict[str, Any]) -> 
 
 
 def test_half_of_the_traced_steps_are_within_two_percent() -> None:
-    errors = [abs(without_workspace(memory_breakdown(_traced_job(step))) / step["peak_bytes"] - 1) for step in STEPS]
+    errors = [abs(without_workspace(memory_breakdown(traced_job(step))) / step["peak_bytes"] - 1) for step in STEPS]
     assert statistics.median(errors) < 0.02
 
 
 # ---- published measurements ------------------------------------------------------------------------------------------
 
-_PRECISIONS = {"bf16_true": "bf16", "bf16_mixed": "bf16-mixed", "fp16_mixed": "fp16-mixed", "fp16_true": "fp16"}
-_SHAPES = {"deepseek-ai/deepseek-coder-1.3b-instruct": (2048, 5504, 24, 16, 32_256)}
-
-
-def _published(row: dict[str, str]) -> tuple[Job, Any]:
-    """The job of a published run. The fitcheck loop holds the model's output and uses no autocast; its T4 has sm_75."""
-    fitcheck = "fitcheck" in row["source"]
-    if row["model"] in _SHAPES:
-        D, F, L, H, V = _SHAPES[row["model"]]
-        config = {"hidden_size": D, "intermediate_size": F, "num_hidden_layers": L, "num_attention_heads": H, "vocab_size": V}
-        model = architecture_from_config({"model_type": "llama", "max_position_embeddings": 16384, **config})
-    else:
-        model = find_model(row["model"])
-    fields: dict[str, Any] = {"method": "full"}
-    if row["method"] == "lora":
-        names = ("q_proj", "k_proj", "v_proj", "o_proj")
-        fields = {
-            "method": "lora",
-            "quantization": row["base_quantization"] or "none",
-            "target_modules": names,
-            "lora_rank": int(row["lora_rank"]),
-        }
-    job = Job(
-        architecture=model,
-        **fields,
-        precision="fp16" if fitcheck else _PRECISIONS[row["precision"]],
-        sequence_length=int(row["sequence_length"]),
-        micro_batch_size=int(row["micro_batch_size"]),
-        attention={"flash2": "flash"}.get(row["attention"], row["attention"]),
-        loss=row["loss_kernel"],
-        keep_outputs=fitcheck,
-        kbit_preparation="no fp32 upcast" not in row["notes"] and "without the fp32 cast" not in row["notes"],
-        double_quant="no double quant" not in row["notes"],
-        experts_as_linears=bool(model.num_experts),
-    )
-    return job, find_gpu("t4" if fitcheck else "a100-sxm4-80")
-
 
 def published_errors() -> dict[tuple[str, str], list[float]]:
     """Signed relative errors of peak allocated bytes by source and method."""
     errors = defaultdict(list)
-    with (REFERENCE / "published_runs.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            predicted = memory_breakdown(*_published(row)).peak.allocated
-            method = row["base_quantization"] or row["method"]
-            source = "fitcheck" if "fitcheck" in row["source"] else "fms-acceleration"
-            errors[source, method].append(predicted / (float(row["peak_mib"]) * MiB) - 1)
+    for row in published_rows():
+        predicted = memory_breakdown(*published_job(row)).peak.allocated
+        method = row["base_quantization"] or row["method"]
+        source = "fitcheck" if "fitcheck" in row["source"] else "fms-acceleration"
+        errors[source, method].append(predicted / (float(row["peak_mib"]) * MiB) - 1)
     return errors
 
 

@@ -1,14 +1,13 @@
 """One rank of several GPUs: worked arithmetic, torch's own FSDP2 and DDP on fake tensors, published runs, and properties."""
 
-import csv
 import statistics
 import weakref
 from collections import defaultdict
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from reference_runs import PRECISIONS, published_rows
 
 from planner.architecture import Architecture
 from planner.catalogues import find_gpu, find_model
@@ -19,7 +18,6 @@ from planner.memory import memory_breakdown
 from planner.sharding import Kind, Sharding
 from planner.units import MiB
 
-REFERENCE = Path(__file__).parent / "reference"
 WORKSPACE = 2 * 8_519_680  # of cuBLAS
 
 
@@ -194,18 +192,12 @@ def test_against_torchs_own_fsdp_and_ddp_on_fake_tensors() -> None:
 
 # ---- published runs ----------------------------------------------------------------------------------------------------
 
-PRECISIONS = {"bf16_true": "bf16", "bf16_mixed": "bf16-mixed", "fp16_mixed": "fp16-mixed", "fp16_true": "fp16"}
+# Left out: unknown loss kernels, GPTQ bases, models of unsure shape, and LitGPT's LoRA, whose figures are of loading (each rank
+# reads the whole model on its GPU: 21.2, 21.4 and 22.3 GB for 1, 2 and 4 rows).
+PUBLISHED = "published_runs_on_several_gpus.csv"
 
 
-def published() -> list[dict[str, str]]:
-    """Runs on several GPUs. Left out: unknown loss kernels, GPTQ bases, models of unsure shape, and LitGPT's LoRA, whose figures
-    are of loading (each rank reads the whole model on its GPU: 21.2, 21.4 and 22.3 GB for 1, 2 and 4 rows).
-    """
-    with (REFERENCE / "published_runs_on_several_gpus.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def published_job(row: dict[str, str]) -> tuple[Job, Sharding]:
+def job_on_several_gpus(row: dict[str, str]) -> tuple[Job, Sharding]:
     """fms-acceleration: FSDP1 with reentrant checkpointing, a 4-bit base stored in a float dtype. Qwen's first models have the
     shapes of Qwen 2 with as many key heads as query heads; their finetune.py runs DeepSpeed with 8 accumulated rows.
     """
@@ -244,8 +236,8 @@ def published_job(row: dict[str, str]) -> tuple[Job, Sharding]:
 def published_errors() -> dict[tuple[str, str], list[float]]:
     """Relative errors by publisher and method; of allocated bytes, or of what the card must hold where the tool is not named."""
     errors = defaultdict(list)
-    for row in published():
-        job, sharding = published_job(row)
+    for row in published_rows(file=PUBLISHED):
+        job, sharding = job_on_several_gpus(row)
         found = memory_breakdown(job, find_gpu("a100-sxm4-80"), sharding=sharding).peak
         predicted = found.allocated if row["quantity"] == "allocated" else found.device
         method = row["base_quantization"] or row["method"]

@@ -99,7 +99,7 @@ def dry_run(
     behaviours = Behaviours(
         compute_capability=capability or (8, 0),
         workspace_bytes=int(assumptions.workspace(capability).value / 2),
-        attention="flash" if job.attention == "flash" else "sdpa",
+        flash=job.attention == "flash",
         without=off,
     )
     kinds = block_kinds(job)

@@ -104,7 +104,7 @@ class Behaviours:
 
     compute_capability: tuple[int, int] = (8, 0)
     workspace_bytes: int = 0
-    attention: str = "sdpa"
+    flash: bool = False  # FlashAttention-2 was asked for by name
     without: frozenset[str] = frozenset()
 
     def __contains__(self, name: str) -> bool:
@@ -170,7 +170,7 @@ class Behaviours:
         heads, A, AV = query.size(-3), query.size(-1), value.size(-1)
         half = query.dtype in (torch.float16, torch.bfloat16)
         flash = half and mask is None and A <= 256 and A == AV and self.compute_capability >= (8, 0)
-        if self.attention == "flash" or (flash and self.attention == "sdpa"):
+        if self.flash or flash:
             if AV < A:  # a caller's own doing: models with narrower values pad them for flash
                 value = F.pad(value, (0, A - AV))
             padding = -A % 8
