@@ -27,7 +27,10 @@ _WORKLOAD = {
     "examples": "training examples", "tokens_per_example": "their mean length in tokens", "epochs": "times that each is seen",
     "evaluation_examples": "examples evaluated after each epoch", "global_batch_size": "rows per optimizer step over all GPUs",
 }  # fmt: skip
-_POLICY = {"checkpoint_steps": "steps between checkpoints", "checkpoints_kept": "checkpoints kept"}
+_POLICY = {
+    "checkpoint_steps": "steps between checkpoints", "checkpoints_kept": "checkpoints kept",
+    "kept_days": "days that the disk is kept with no machine running",
+}  # fmt: skip
 _TERMS = {
     "interruptions_per_hour": "of spot machines; assumed where you know no better", "waiting_s": "seconds until a new spot machine is there",
     "restart_s": "seconds that it takes to go on",

@@ -191,7 +191,7 @@ def _ranked(
     waiting = run.interruptions * run.terms.waiting_s if run else 0.0
     cost = bill(
         price, path.billed_s - waiting, provider, machines=placement.nodes, runs=1 + run.interruptions if run else 1,
-        disk_bytes=disk.peak_bytes, result_bytes=disk.result_bytes, dearest=dearest,
+        disk_bytes=disk.peak_bytes, kept_s=86_400 * demand.policy.kept_days, result_bytes=disk.result_bytes, dearest=dearest,
     )  # fmt: skip
     if wishes.deadline_hours is not None and path.wall_s > wishes.deadline_hours * 3600:
         problems.append(Note("not done by the deadline", {}))

@@ -59,6 +59,7 @@ class StoragePolicy(Record):
 
     checkpoint_steps: PositiveInt = 100  # save_steps
     checkpoints_kept: Annotated[PositiveInt, Field(le=10_000)] = 2  # save_total_limit
+    kept_days: Annotated[float, Field(ge=0, le=3650, allow_inf_nan=False)] = 0.0  # that the disk is kept with no machine running
     disk: DiskClass = "network volume"
     loader_workers: Annotated[NonNegativeInt, Field(le=1024)] = 2  # per rank
     dataset_bytes: PositiveInt | None = None  # of the user's file; else estimated from its tokens

@@ -14,6 +14,7 @@ from planner.offer_views import cost_against_time, delivery_chart, landmarks, mi
 from planner.placement import Demand, Placement
 from planner.ranking import Ranked, Wishes, cheapest, fastest, frontier, rank_offers
 from planner.spot import SpotTerms
+from planner.storage import StoragePolicy, storage
 from planner.workload import Workload
 
 TODAY = date(2026, 12, 1)
@@ -101,6 +102,15 @@ def test_an_unknown_fee_is_feared_and_not_zero(qlora: list[Ranked]) -> None:
     row = next(row for row in qlora if row.bill and "egress of the results" in row.bill.unknown)
     assert row.bill and row.bill.at_most_usd > row.bill.usd
     assert "not known: " in mind_text(row, "en")
+
+
+def test_a_disk_that_is_kept_is_paid_for(llama_3_8b: Architecture) -> None:
+    job = Job(architecture=llama_3_8b)
+    kept = ranked(job, policy=StoragePolicy(kept_days=30))
+    row = next(row for row in kept if row.provider.id == "aws" and row.bill)
+    disk = storage(placed(row).job, Workload(), StoragePolicy(kept_days=30)).peak_bytes
+    usd = {line.name: line.usd for line in row.bill.lines}  # type: ignore[union-attr]
+    assert usd["storage while stopped"] == pytest.approx(disk / 1e9 * 30 * 24 / 730 * 0.08)
 
 
 def test_spot_without_interruptions_takes_on_demand_time(llama_3_8b: Architecture) -> None:

@@ -29,6 +29,7 @@ _SLIDERS: dict[str, tuple[str, tuple[float, ...], float]] = {
     "evaluation_examples": ("Examples evaluated per epoch", (0, 100, 300, 1000, 3000, 10_000), 0),
     "checkpoint_steps": ("Steps between checkpoints", (10, 25, 50, 100, 200, 500, 1000), 100),
     "checkpoints_kept": ("Checkpoints kept", (1, 2, 3, 5, 10), 2),
+    "kept_days": ("Days the disk is kept afterwards", (0, 1, 7, 30, 90, 365), 0),
     "interruptions_per_hour": ("Interruptions per hour", (0, 0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1), INTERRUPTIONS_PER_HOUR.value),
 }  # fmt: skip
 _WHOLE = ("interruptions_per_hour",)
@@ -40,7 +41,7 @@ _SWITCHES = {
 }  # fmt: skip
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Data", ("examples", "tokens_per_example", "epochs", "global_batch_size", "evaluation_examples")),
-    ("Checkpoints", ("checkpoint_steps", "checkpoints_kept", "disk")),
+    ("Checkpoints and disk", ("checkpoint_steps", "checkpoints_kept", "disk", "kept_days")),
     ("Limits", ("deadline_hours", "budget_usd", "spot", "interruptions_per_hour")),
     ("The provider has", ("provider", *list(_SWITCHES)[1:-1])),
 )
@@ -86,9 +87,7 @@ class OfferControls(widgets.VBox):
         """The job with all that is asked for. Raises InvalidJob."""
         value = {field: control.value for field, control in self.by_field.items()}
         workload = Workload(**{field: value[field] for field in Workload.model_fields})
-        policy = StoragePolicy(
-            checkpoint_steps=value["checkpoint_steps"], checkpoints_kept=value["checkpoints_kept"], disk=value["disk"]
-        )
+        policy = StoragePolicy(**{field: value[field] for field in StoragePolicy.model_fields if field in value})
         changed = tuple(
             (name, 60 * number) for name, control in self.stages.items() if (number := _number(control, name)) is not None
         )
