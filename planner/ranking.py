@@ -25,6 +25,7 @@ ASKED = {
     "persistent_storage": "storage that survives a stop", "free_egress": "free egress", "fine_billing": "billing by the second or minute",
     "ssh": "SSH", "docker": "Docker images", "jupyter": "Jupyter", "several_nodes": "a network between machines",
 }  # fmt: skip
+_LONGEST_S = 10 * 365.25 * 86_400
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -188,6 +189,8 @@ def _ranked(
     if price is None:
         return Ranked(offer, provider, tuple(problems), tuple(unknown), placement)
     path, run = _path(placement, disk, demand, provider, wishes, assumptions)
+    if path.wall_s > _LONGEST_S:
+        return Ranked(offer, provider, (*problems, Note("not done in ten years", {})), tuple(unknown), placement)
     waiting = run.interruptions * run.terms.waiting_s if run else 0.0
     cost = bill(
         price, path.billed_s - waiting, provider, machines=placement.nodes, runs=1 + run.interruptions if run else 1,
@@ -214,10 +217,7 @@ def _path(
         if provider.spot_notice_s and not terms.notice_s:
             terms = terms.model_copy(update={"notice_s": provider.spot_notice_s})
         run = SpotRun(training_s + evaluation_s, demand.policy.checkpoint_steps * step_s, disk.write_s, terms)
-        try:
-            training_s, evaluation_s, writes_s = run.mean_s, 0.0, 0.0
-        except OverflowError:  # an interval so long that no segment ever ends
-            training_s = math.inf
+        training_s, evaluation_s, writes_s = run.mean_s, 0.0, 0.0
     work = Work(
         training_s=training_s, evaluation_s=evaluation_s, checkpoints_s=writes_s, model_bytes=disk.model_bytes,
         dataset_bytes=disk.dataset_bytes, dataset_tokens=workload.examples * workload.tokens_per_example,

@@ -87,7 +87,7 @@ class SpotRun:
         """Expected number: a segment of a seconds succeeds with probability e^(-r a) each time that it is tried."""
         if self.warned:
             return self.rate * self.undisturbed_s
-        return sum(count * math.expm1(self.rate * length) for count, length in self.segments)
+        return sum(count * _failures(self.rate * length) for count, length in self.segments)
 
     @cached_property
     def mean_s(self) -> float:
@@ -101,12 +101,14 @@ class SpotRun:
     @property
     def lost_s(self) -> float:
         """Expected seconds of work and writing that are done again, or spent on checkpoints in a notice."""
+        if self.interruptions == math.inf:
+            return math.inf
         return self.mean_s - self.undisturbed_s - self.interruptions * self.pause_s
 
     @property
     def billed_s(self) -> float:
         """Expected time that is billed: all but the waiting for capacity."""
-        return self.mean_s - self.interruptions * self.terms.waiting_s
+        return self.mean_s - self.interruptions * self.terms.waiting_s if self.interruptions < math.inf else math.inf
 
     @cached_property
     def sd_s(self) -> float:
@@ -120,10 +122,11 @@ class SpotRun:
     def _segment_variance(self, length: float) -> float:
         """Of a + sum over N failures of (X + R): N is geometric, X an exponential time that is shorter than the segment."""
         r, a = self.rate, length
-        failures = math.expm1(r * a)
+        failures = _failures(r * a)
         mean = 1 / r - a / failures
         square = 2 / r**2 - (a**2 + 2 * a / r) / failures
-        return failures * (square - mean**2) + failures * (failures + 1) * (mean + self.pause_s) ** 2
+        pause = mean + self.pause_s
+        return failures * (square - mean * mean) + failures * (failures + 1) * pause * pause
 
     def probability_by(self, deadline_s: float) -> float:
         """Probability that the run is over `deadline_s` seconds after its start.
@@ -161,6 +164,11 @@ class SpotRun:
             middle = (low + high) / 2
             low, high = (low, middle) if self.probability_by(middle) >= probability else (middle, high)
         return high
+
+
+def _failures(expected: float) -> float:
+    """e^x - 1: how often a segment in which x interruptions are expected fails before it succeeds; without end beyond e^700."""
+    return math.expm1(expected) if expected < 700 else math.inf
 
 
 def _poisson_cdf(count: int, mean: float) -> float:
@@ -223,10 +231,7 @@ def break_even_rate(run: SpotRun, spot_usd_per_hour: float, on_demand_usd_per_ho
 
     def billed(rate: float) -> float:
         terms = run.terms.model_copy(update={"interruptions_per_hour": rate})
-        try:
-            return SpotRun(run.work_s, run.interval_s, run.write_s, terms).billed_s
-        except OverflowError:
-            return math.inf
+        return SpotRun(run.work_s, run.interval_s, run.write_s, terms).billed_s
 
     if limit <= run.undisturbed_s:
         return 0.0

@@ -111,6 +111,12 @@ def test_at_the_break_even_rate_spot_costs_what_on_demand_costs() -> None:
     assert break_even_rate(run, 2.5, 2.5) == 0
 
 
+def test_a_run_that_never_ends_says_so() -> None:
+    run = spot_run(8 * 3600, 1800, 60, 3600)
+    assert run.mean_s == run.billed_s == run.lost_s == run.interruptions == math.inf
+    assert run.probability_by(1e9) == 0
+
+
 def test_terms_that_cannot_be_are_one_sentence() -> None:
     with pytest.raises(InvalidJob, match="interruptions_per_hour is -1"):
         SpotTerms(interruptions_per_hour=-1)

@@ -240,6 +240,7 @@ _OFFERS = {
     "has no {what}": "{what} yok",
     "not known to have {what}": "{what} olduğu bilinmiyor",
     "not done by the deadline": "süreye yetişmiyor",
+    "not done in ten years": "on yılda bitmiyor",
     "over the budget": "bütçeyi aşıyor",
     "lacks {missing} on each {gpu}": "her {gpu} kartında {missing} eksik",
     "needs {needed} of {name}, has {has}": "{needed} {name} gerekir, {has} var",
