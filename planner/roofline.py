@@ -1,20 +1,15 @@
 """What a card sustains of its catalogue rates, and the assumptions behind a step's time."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
+from planner.assumption import Assumption, assumed
 from planner.errors import PlannerError
 from planner.hardware import Gpu
 from planner.job import Job
-from planner.memory.device import Assumption
 
 __all__ = ["Rates", "SpeedAssumptions", "card_rates"]
-
-
-def _assumed(value: float, low: float, high: float, source: str) -> Any:
-    """A field whose default is this assumption, made when it is first needed."""
-    return Field(default_factory=lambda: Assumption(value=value, low=low, high=high, source=source))
 
 
 _FIT = "fitted to 300 published runs on T4, A100 and H100 (tests/reference/published_speed.csv) by tests/speed_study.py"
@@ -29,30 +24,30 @@ class SpeedAssumptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     # of a peak rate, or of the bandwidth
-    matmul_share: Assumption = _assumed(0.75, 0.65, 0.85, f"{_FIT}; of the peak")
-    memory_share: Assumption = _assumed(0.8, 0.7, 0.9, f"{_FIT}; of the bandwidth")
-    attention_share: Assumption = _assumed(0.5, 0.4, 0.6, f"{_FIT}; of what matrix multiplications sustain")
-    experts_share: Assumption = _assumed(0.85, 0.6, 1.0, f"{_FIT}; of what matrix multiplications sustain")
+    matmul_share: Assumption = assumed(0.75, 0.65, 0.85, f"{_FIT}; of the peak")
+    memory_share: Assumption = assumed(0.8, 0.7, 0.9, f"{_FIT}; of the bandwidth")
+    attention_share: Assumption = assumed(0.5, 0.4, 0.6, f"{_FIT}; of what matrix multiplications sustain")
+    experts_share: Assumption = assumed(0.85, 0.6, 1.0, f"{_FIT}; of what matrix multiplications sustain")
     # energy and time
-    joules_per_teraflop: Assumption = _assumed(1.65, 1.4, 1.9, f"{_FIT}; what a whole A100 draws in matrix multiplications")
-    operation_s: Assumption = _assumed(20e-6, 12e-6, 36e-6, f"{_FIT}; Python, autograd and launch of one operator on the host")
-    step_overhead_s: Assumption = _assumed(
+    joules_per_teraflop: Assumption = assumed(1.65, 1.4, 1.9, f"{_FIT}; what a whole A100 draws in matrix multiplications")
+    operation_s: Assumption = assumed(20e-6, 12e-6, 36e-6, f"{_FIT}; Python, autograd and launch of one operator on the host")
+    step_overhead_s: Assumption = assumed(
         0.02, 0.0, 0.1, "one synchronisation, logging and the batch's copy per step; an estimate"
     )
     # links, of their bandwidth
-    nvlink_share: Assumption = _assumed(0.75, 0.6, 0.85, "general knowledge of NCCL's bus bandwidth: 230 of 300, 360 of 450 GB/s")
-    pcie_share: Assumption = _assumed(
+    nvlink_share: Assumption = assumed(0.75, 0.6, 0.85, "general knowledge of NCCL's bus bandwidth: 230 of 300, 360 of 450 GB/s")
+    pcie_share: Assumption = assumed(
         0.5, 0.2, 0.8, "cards of a node share the host bridge, and consumer cards copy through host memory; an estimate"
     )
-    fabric_share: Assumption = _assumed(0.8, 0.3, 0.95, "RDMA networks; plain TCP is at the low end; an estimate")
-    overlap: Assumption = _assumed(0.7, 0.3, 0.9, "an estimate that the published runs on NVLink do not contradict")
-    cpu_adam_params_per_s: Assumption = _assumed(
+    fabric_share: Assumption = assumed(0.8, 0.3, 0.95, "RDMA networks; plain TCP is at the low end; an estimate")
+    overlap: Assumption = assumed(0.7, 0.3, 0.9, "an estimate that the published runs on NVLink do not contradict")
+    cpu_adam_params_per_s: Assumption = assumed(
         4.5e9, 0.7e9, 6e9,
         "Ren et al. 2021, arXiv:2101.06840, table 4: 1e9 parameters in 0.22 s by DeepSpeed's CPU-Adam, in 1.39 s by PyTorch's",
     )  # fmt: skip
     # published / predicted seconds: the 90 % interval of a step
-    spread: Assumption = _assumed(1.0, 0.87, 1.17, "112 published runs on one card, each family of sources left out of the fit")
-    spread_several_gpus: Assumption = _assumed(1.0, 0.88, 1.25, "188 published runs on several cards, likewise")
+    spread: Assumption = assumed(1.0, 0.87, 1.17, "112 published runs on one card, each family of sources left out of the fit")
+    spread_several_gpus: Assumption = assumed(1.0, 0.88, 1.25, "188 published runs on several cards, likewise")
 
 
 # Joules per operation relative to the A100's, by what the chip is made in. Source: TSMC, 7 nm: -65 % power against 16 nm at equal
