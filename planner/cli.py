@@ -24,6 +24,7 @@ from planner.job_options import (
 )
 from planner.nodes import cards_needed
 from planner.offers_command import offers
+from planner.pilot_command import pilot
 from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan
 from planner.remedies import remedies
 from planner.sentences import model_summary, need_text, note_texts, remedy_text, verdict_text
@@ -103,6 +104,7 @@ def estimate(
 
 planner.add_command(dryrun)
 planner.add_command(offers)
+planner.add_command(pilot)
 
 
 def _document(plan: Plan) -> dict[str, Any]:

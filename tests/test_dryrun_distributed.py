@@ -243,7 +243,7 @@ def test_torchs_own_memory_tracker_counts_the_same() -> None:
     from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 
     from planner.dryrun.libraries import libraries_unaware
-    from planner.dryrun.trace import _optimizer
+    from planner.dryrun.trace import make_optimizer
 
     sharding, job = Sharding("fsdp", 8), small_job(sequence_length=256)
     # First, since it fills DTensor's cache of sharding rules: the tracker counts the global shapes that these are tried on.
@@ -253,7 +253,7 @@ def test_torchs_own_memory_tracker_counts_the_same() -> None:
         with FakeTensorMode(allow_non_fake_inputs=True):
             model = sharded_model(job, mesh, sharding)
             trained = list(model.parameters())
-            optimizer = _optimizer(job, trained)
+            optimizer = make_optimizer(job, trained)
             batch = {name: torch.empty((1, 256), dtype=torch.int64) for name in ("input_ids", "labels")}
             tracker = FSDPMemTracker(model, optimizer)
             tracker.track_inputs(tuple(batch.values()))

@@ -65,8 +65,14 @@ LAYERS: list[dict[str, set[str]]] = [
         "export": set(),
         "record": set(),
     },
-    {"job_options": set(), "dryrun_command": {"job_options"}, "offers_command": {"job_options"}},
-    {"serve": set(), "workbook": set(), "cli": {"serve"}, "pilot": set()},
+    {
+        "job_options": set(),
+        "dryrun_command": {"job_options"},
+        "offers_command": {"job_options"},
+        "pilot": set(),
+        "pilot_command": {"job_options", "pilot"},
+    },
+    {"serve": set(), "workbook": set(), "cli": {"serve"}},
 ]
 LAYER_OF = {module: number for number, layer in enumerate(LAYERS) for module in layer}
 

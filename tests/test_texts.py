@@ -11,6 +11,8 @@ from planner import comparison, figures, offer_views, sentences, tables, texts, 
 from planner.delivery import STAGES
 from planner.dryrun.process import LOADING
 from planner.errors import _BOUNDS, _KINDS
+from planner.pilot.compare import NAMES as PILOT_NAMES
+from planner.pilot.compare import VERDICTS as PILOT_VERDICTS
 from planner.ranking import ASKED
 from planner.remedies import Remedy
 from planner.storage import DISK_BYTES_PER_S
@@ -42,7 +44,7 @@ STEPS = ("step 1", "step 2")
 CALLED = (
     "Cheapest", "Fastest", "Written to", "Provider", "RAM", "disk", "network between machines", "peak rate", "memory bandwidth",
     "model on its first rank", "about {date}, up to {days} days old", "{date}, {days} days old", "machine is paid", "adapter", "weights",
-    "base and adapter being merged", "optimizer states and master weights",
+    "base and adapter being merged", "optimizer states and master weights", "reserved", "on the card",
 )  # fmt: skip
 
 
@@ -129,7 +131,16 @@ def shown() -> set[str]:
     found += [*page_html.PILLS, app._TITLE, *app._CHART_TITLES.values(), "LoRA dropout"]
     found += [*offer_controls._NUMBERS.values(), *offer_controls._SWITCHES.values(), *app.VIEWS.values()]
     found += [label for label, _, _ in offer_controls._SLIDERS.values()] + [title for title, _ in offer_controls._GROUPS]
-    found += [*STAGES, *DISK_BYTES_PER_S, *ASKED.values(), offer_views._PAID, offer_views._NOT_PAID, *CALLED]
+    found += [
+        *STAGES,
+        *DISK_BYTES_PER_S,
+        *ASKED.values(),
+        *PILOT_NAMES.values(),
+        *PILOT_VERDICTS,
+        offer_views._PAID,
+        offer_views._NOT_PAID,
+        *CALLED,
+    ]
     for kind in ("model", "GPU", "provider"):
         found += [f"no {kind} named {{name!r}}; did you mean {{near}}?", f"no {kind} named {{name!r}}"]
     found.append("no GPU named {name!r}, but several whose name holds it; which one: {candidates}?")

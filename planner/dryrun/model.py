@@ -17,7 +17,16 @@ from planner.dryrun.cuda import replaced
 from planner.errors import InvalidJob
 from planner.job import Job
 
-__all__ = ["DTYPES", "block_list", "build_model", "transformers_config"]
+__all__ = [
+    "DTYPES",
+    "base_model",
+    "block_list",
+    "build_model",
+    "made_trainable",
+    "new_linear",
+    "put_quantized_layers",
+    "transformers_config",
+]
 
 DTYPES = {
     "bf16-mixed": torch.bfloat16,
@@ -137,16 +146,27 @@ def block_list(model: nn.Module, count: int) -> tuple[str, nn.ModuleList]:
 
 def build_model(job: Job, config: Any, trained_blocks: list[bool]) -> nn.Module:
     """The model on `meta`, quantised, prepared, with its adapter, ready to train; raises InvalidJob where a library refuses."""
+    flash = job.attention_used == "flash"  # runs as sdpa with the kernel pinned: flash-attn itself needs a GPU
+    model = base_model(job, config, "sdpa" if flash else job.attention_used)
+    model.tie_weights()
+    if job.quantization != "none":
+        put_quantized_layers(model, job)
+    return made_trainable(model, job, trained_blocks)
+
+
+def base_model(job: Job, config: Any, attention: str, place: Any = None) -> Any:
+    """The architecture's class on `meta` (or in the context `place`), in the dtype that the job keeps its weights in."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
     base = torch.float32 if job.precision == "fp32" or (job.adapter is None and job.numbers.autocast) else DTYPES[job.precision]
-    flash = job.attention_used == "flash"  # runs as sdpa with the kernel pinned: flash-attn itself needs a GPU
+    flash = job.attention_used == "flash"
     kind = next(c for c in MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__mro__ if "_supports_sdpa" in vars(c))
-    with torch.device("meta"), replaced(kind, "_supports_sdpa", True) if flash else nullcontext():
-        model = AutoModelForCausalLM.from_config(config, dtype=base, attn_implementation="sdpa" if flash else job.attention_used)
-    model.tie_weights()
-    if job.quantization != "none":
-        _quantize(model, job)
+    with place or torch.device("meta"), replaced(kind, "_supports_sdpa", True) if flash else nullcontext():
+        return AutoModelForCausalLM.from_config(config, dtype=base, attn_implementation=attention)
+
+
+def made_trainable(model: Any, job: Job, trained_blocks: list[bool], device: str = "meta") -> nn.Module:
+    """Prepare a base for training: k-bit preparation, the adapter (on `device`), checkpointing; raises InvalidJob."""
     checkpointing = {"use_reentrant": job.gradient_checkpointing == "reentrant", "preserve_rng_state": False}
     if job.quantization != "none" and job.kbit_preparation:
         from peft import prepare_model_for_kbit_training
@@ -154,7 +174,8 @@ def build_model(job: Job, config: Any, trained_blocks: list[bool]) -> nn.Module:
         model = prepare_model_for_kbit_training(
             model, use_gradient_checkpointing=job.gradient_checkpointing != "off", gradient_checkpointing_kwargs=checkpointing
         )
-    model = _with_adapter(model, job, trained_blocks)
+    with torch.device(device):
+        model = _with_adapter(model, job, trained_blocks)
     if job.gradient_checkpointing != "off":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=checkpointing)
         if job.adapter is not None:
@@ -163,8 +184,8 @@ def build_model(job: Job, config: Any, trained_blocks: list[bool]) -> nn.Module:
     return model  # type: ignore[no-any-return]
 
 
-def _quantize(model: nn.Module, job: Job) -> None:
-    """Put bitsandbytes' layers in place of the linear ones, as transformers' quantizer does, still on `meta`."""
+def put_quantized_layers(model: nn.Module, job: Job, fill: Callable[[Any], None] = lambda layer: None) -> None:
+    """Put bitsandbytes' layers in place of the linear ones, as transformers' quantizer does, on `meta` but for what `fill` does."""
     import bitsandbytes as bnb
     from transformers.pytorch_utils import Conv1D
 
@@ -178,22 +199,28 @@ def _quantize(model: nn.Module, job: Job) -> None:
                 rows, columns = child.weight.shape
             else:
                 continue
-            bias = child.bias is not None
-            if job.quantization == "int8":
-                new = bnb.nn.Linear8bitLt(columns, rows, bias=bias, has_fp16_weights=False, threshold=0.0, device="meta")
-            else:
-                new = bnb.nn.Linear4bit(
-                    columns, rows, bias=bias, compute_dtype=DTYPES[job.precision], compress_statistics=job.double_quant,
-                    quant_type=job.quantization, device="meta",
-                )  # fmt: skip
+            new = new_linear(job, columns, rows, bias=child.bias is not None)
             if child.bias is not None:
                 new.bias = nn.Parameter(torch.empty(rows, dtype=child.bias.dtype, device="meta"), requires_grad=False)
             new.source_cls = type(child)
             new.requires_grad_(False)
+            fill(new)
             setattr(parent, name, new)
     model.is_quantized, model.quantization_method = True, "bitsandbytes"  # type: ignore[assignment]
     model.is_loaded_in_8bit = job.quantization == "int8"  # type: ignore[assignment]
     model.is_loaded_in_4bit = not model.is_loaded_in_8bit  # type: ignore[assignment]
+
+
+def new_linear(job: Job, columns: int, rows: int, *, bias: bool) -> Any:
+    """bitsandbytes' layer of the job's format, on `meta`."""
+    import bitsandbytes as bnb
+
+    if job.quantization == "int8":
+        return bnb.nn.Linear8bitLt(columns, rows, bias=bias, has_fp16_weights=False, threshold=0.0, device="meta")
+    return bnb.nn.Linear4bit(
+        columns, rows, bias=bias, compute_dtype=DTYPES[job.precision], compress_statistics=job.double_quant,
+        quant_type=job.quantization, device="meta",
+    )  # fmt: skip
 
 
 def _with_adapter(model: Any, job: Job, trained_blocks: list[bool]) -> Any:
@@ -227,8 +254,7 @@ def _with_adapter(model: Any, job: Job, trained_blocks: list[bool]) -> Any:
         use_dora=job.method == "dora", use_rslora=job.use_rslora, modules_to_save=save, **common,
     )  # fmt: skip
     try:
-        with torch.device("meta"):
-            model = peft.get_peft_model(model, configs.get(job.method, lora)(), autocast_adapter_dtype=job.autocast_adapter_dtype)
+        model = peft.get_peft_model(model, configs.get(job.method, lora)(), autocast_adapter_dtype=job.autocast_adapter_dtype)
     except (ValueError, TypeError, KeyError) as error:
         raise InvalidJob(
             "PEFT {version} refuses {method} on {model} ({problem})",
@@ -263,8 +289,8 @@ class _Bottleneck(nn.Module):
     def __init__(self, base: nn.Module, width: int, size: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.base = base
-        self.bottleneck_down = nn.Linear(width, size, device="meta", dtype=dtype)
-        self.bottleneck_up = nn.Linear(size, width, device="meta", dtype=dtype)
+        self.bottleneck_down = nn.Linear(width, size, dtype=dtype)
+        self.bottleneck_up = nn.Linear(size, width, dtype=dtype)
 
     def forward(self, x: Any) -> Any:
         result = self.base(x)

@@ -21,7 +21,7 @@ from planner.errors import InvalidJob
 from planner.job import Job
 from planner.sharding import Sharding
 
-__all__ = ["trace_steps"]
+__all__ = ["make_optimizer", "trace_steps"]
 
 
 def trace_steps(
@@ -93,7 +93,7 @@ def _run(
             parameter.register_post_accumulate_grad_hook(
                 lambda p: ledger.relabel(p.grad, "gradients") if p.grad is not None else None
             )
-        optimizer = _optimizer(job, trained)
+        optimizer = _on_fake_tensors(make_optimizer(job, trained))
         batch = _batch(job, ledger)
         for step in ("step 1", "step 2") if both_steps else ("step 1",):
             progress(f"{step}: forward and backward")
@@ -175,7 +175,7 @@ def _optimizer_step(optimizer: Any, trained: list[Any], job: Job, ledger: Ledger
                             found.block = of.block  # so that the next step knows whose turn it is
 
 
-def _optimizer(job: Job, trained: list[Any]) -> Any:
+def make_optimizer(job: Job, trained: list[Any]) -> Any:
     """The job's optimizer, its parameters in the Trainer's two groups. Source: transformers/trainer.py, create_optimizer."""
     groups = [
         {"params": [p for p in trained if p.ndim > 1], "weight_decay": 0.0},
@@ -195,11 +195,13 @@ def _optimizer(job: Job, trained: list[Any]) -> Any:
 
     kinds = {"adamw-8bit": optim.AdamW8bit, "paged-adamw": optim.PagedAdamW32bit, "paged-adamw-8bit": optim.PagedAdamW8bit}
     kinds |= {"lion": optim.Lion32bit, "lion-8bit": optim.Lion8bit}
-    return _on_fake_tensors(kinds[name](groups, lr=1e-4))
+    return kinds[name](groups, lr=1e-4)
 
 
 def _on_fake_tensors(optimizer: Any) -> Any:
     """bitsandbytes' optimizers ask the device where they should ask the tensor: their paged states are marked, none is moved."""
+    if not hasattr(optimizer, "get_state_buffer"):
+        return optimizer
     plain = optimizer.get_state_buffer
 
     def get_state_buffer(parameter: Any, dtype: Any = torch.float32) -> Any:

@@ -301,4 +301,43 @@ _PROBLEMS = {
     "{name} is {given}; it must be a number": "{name} {given}; bir sayı olmalı",
 }
 
-RUNS: dict[str, str] = {**_SEVERAL_GPUS, **_TIME, **_SPEED_PROBLEMS, **_STORAGE, **_OFFERS, **_SPOT, **_PROBLEMS}
+_PILOT = {
+    "Part": "Parça",
+    "Plan": "Plan",
+    "Pilot": "Pilot",
+    "Difference": "Fark",
+    "forward, peak": "forward, tepe",
+    "loss and backward, peak": "kayıp ve backward, tepe",
+    "optimizer step, peak": "optimizer adımı, tepe",
+    "load, peak": "yükleme, tepe",
+    "one optimizer step": "bir optimizer adımı",
+    "reserved": "ayrılan",
+    "on the card": "kartta",
+    "a pilot needs {packages}: pip install 'finetune-planner[pilot]'": "pilot için {packages} gerekir: pip install 'finetune-planner[pilot]'",
+    "no GPU is attached; rent one (planner offers), or try the pilot on the processor with --cpu": (
+        "bağlı GPU yok; bir tane kiralayın (planner offers) ya da pilotu --cpu ile işlemcide deneyin"
+    ),
+    "a pilot can run here, on {cards}": "pilot burada çalışabilir: {cards}",
+    "step {step} of {of}: {time}, loss {loss}": "adım {step}/{of}: {time}, kayıp {loss}",
+    "On the processor: sizes of what stays are real, peaks and times are no GPU's.": (
+        "İşlemcide: kalıcı olanların boyutları gerçektir, tepe değerler ve süreler GPU'nunki değildir."
+    ),
+    "The record is {path}.": "Kayıt: {path}.",
+    "the pilot was cancelled after {steps} of {asked} steps": "pilot {asked} adımın {steps} tanesinden sonra durduruldu",
+    "the pilot ran out of memory after {steps} of {asked} steps ({problem})": (
+        "pilotun belleği {asked} adımın {steps} tanesinden sonra tükendi ({problem})"
+    ),
+    "the pilot failed after {steps} of {asked} steps ({problem})": "pilot {asked} adımın {steps} tanesinden sonra başarısız oldu ({problem})",
+    "the pilot's process died after {steps} of {asked} steps ({problem})": (
+        "pilotun süreci {asked} adımın {steps} tanesinden sonra öldü ({problem})"
+    ),
+    "the pilot went through: {steps} steps": "pilot tamamlandı: {steps} adım",
+    "the plan holds: {name} is furthest off, by {share}": "plan tutuyor: en uzaktaki {name}, fark {share}",
+    "the plan is off: {name} by {share}": "plan sapıyor: {name}, fark {share}",
+    "{folder!r} holds no pilot ({problem})": "{folder!r} içinde pilot yok ({problem})",
+    "the pilot cannot be started in {folder!r} ({problem})": "pilot {folder!r} içinde başlatılamıyor ({problem})",
+    "{path!r} is no record of a pilot ({problem})": "{path!r} bir pilot kaydı değil ({problem})",
+    "the pilot runs the plain loss only; leave loss out": "pilot yalnızca sade kaybı çalıştırır; loss seçeneğini bırakın",
+}
+
+RUNS: dict[str, str] = {**_PILOT, **_SEVERAL_GPUS, **_TIME, **_SPEED_PROBLEMS, **_STORAGE, **_OFFERS, **_SPOT, **_PROBLEMS}

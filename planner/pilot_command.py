@@ -1,0 +1,142 @@
+"""The `planner pilot` command: a few real steps on the attached GPU, or on the CPU for trying, held against the plan."""
+
+import json
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from planner.catalogues import find_gpu
+from planner.errors import PlannerError, UnknownName
+from planner.hardware import Gpu
+from planner.job_options import BAD_INPUT, DOES_NOT_FIT, FITS, bad_input, job_of, job_options
+from planner.pilot.compare import NAMES, Compared, compared, verdict
+from planner.pilot.record import Measurement
+from planner.pilot.run import Run, devices, missing_packages, start
+from planner.sentences import note_text
+from planner.tables import Table, titles
+from planner.texts import LANGUAGES, translated
+from planner.units import format_duration, format_gib, format_number, format_share
+
+__all__ = ["pilot"]
+
+
+@click.command()
+@partial(job_options, model_required=False)
+@click.option("--steps", type=click.IntRange(2, 100_000), default=20, show_default=True, help="optimizer steps")
+@click.option("--cpu", is_flag=True, help="run on the processor, for trying: it measures no GPU memory")
+@click.option("--check", is_flag=True, help="only say whether a pilot can run here")
+@click.option(
+    "--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="folder of logs and records"
+)
+@click.option("--json", "as_json", is_flag=True, help="one JSON document on standard output")
+@click.option("--language", type=click.Choice(LANGUAGES), default="en", help="language of the answer")
+def pilot(
+    model: str | None,
+    revision: str | None,
+    steps: int,
+    cpu: bool,
+    check: bool,
+    runs: Path,
+    as_json: bool,
+    language: str,
+    **options: Any,
+) -> None:
+    """Run a few real steps of one job, with random weights of its shapes, and compare them with the plan.
+
+    Exit status 0 when it went through, 1 when memory ran out, 2 on bad input or when it failed. MODEL is a catalogue name, a path
+    to a config.json or its folder, or an id on the Hugging Face Hub.
+    """
+    cards = devices()
+    if check:
+        click.echo(_availability(cards, language))
+        sys.exit(FITS if cards and not missing_packages() else DOES_NOT_FIT)
+    with bad_input(language):
+        if model is None:
+            raise click.UsageError("Missing argument 'MODEL'.")
+        if not cards and not cpu:
+            raise PlannerError("no GPU is attached; rent one (planner offers), or try the pilot on the processor with --cpu")
+        run = start(job_of(model, revision, options), runs, device="cpu" if cpu else "cuda", steps=steps)
+        try:
+            _watch(run, language)
+        except KeyboardInterrupt:
+            run.cancel()
+        found = run.finish()
+    gpu = None if cpu else _known(cards[0])
+    rows = compared(found, gpu)
+    click.echo(_document(run, found, rows) if as_json else _report(run, found, rows, language))
+    sys.exit({"done": FITS, "cancelled": FITS, "out of memory": DOES_NOT_FIT}.get(found.state, BAD_INPUT))
+
+
+def _availability(cards: list[str], language: str) -> str:
+    if missing := missing_packages():
+        sentence = translated("a pilot needs {packages}: pip install 'finetune-planner[pilot]'", language)
+        return sentence.format(packages=", ".join(missing))
+    if not cards:
+        return translated("no GPU is attached; rent one (planner offers), or try the pilot on the processor with --cpu", language)
+    return translated("a pilot can run here, on {cards}", language).format(cards=", ".join(cards))
+
+
+def _known(name: str) -> Gpu | None:
+    try:
+        return find_gpu(name)
+    except UnknownName:
+        return None
+
+
+def _watch(run: Run, language: str) -> None:
+    """Follow the log until the process is over; each step is one line on a terminal's standard error."""
+    seen = 0
+    while True:
+        running = run.running
+        events = run.events()
+        for event in events[seen:]:
+            if event["event"] == "step" and sys.stderr.isatty():
+                line = translated("step {step} of {of}: {time}, loss {loss}", language)
+                loss = "–" if event["loss"] is None else format_number(event["loss"], 3, language=language)
+                seconds = format_duration(event["seconds"], language=language)
+                click.echo(line.format(step=event["step"], of=event["of"], time=seconds, loss=loss), err=True)
+        seen = len(events)
+        if not running:
+            return
+        time.sleep(0.2)
+
+
+def comparison_table(rows: list[Compared], language: str) -> Table:
+    """Plan beside pilot."""
+
+    def shown(value: float | None, unit: str) -> str:
+        if value is None:
+            return "–"
+        return format_duration(value, language=language) if unit == "seconds" else format_gib(value, language=language)
+
+    lines = [
+        (
+            translated(NAMES.get(row.name, row.name), language), shown(row.predicted, row.unit), shown(row.measured, row.unit),
+            "–" if row.difference is None else format_share(row.difference, language=language),
+        )
+        for row in rows
+    ]  # fmt: skip
+    return Table(titles(language, "Part", "Plan", "Pilot", "Difference"), tuple(lines))
+
+
+def _report(run: Run, found: Measurement, rows: list[Compared], language: str) -> str:
+    parts = [note_text(verdict(found, rows), language) + ".", ""]
+    if rows:
+        parts += [comparison_table(rows, language).text(), ""]
+    if found.environment.get("device") == "cpu":
+        parts.append(translated("On the processor: sizes of what stays are real, peaks and times are no GPU's.", language))
+    parts.append(translated("The record is {path}.", language).format(path=run.folder / "measurement.json"))
+    return "\n".join(parts)
+
+
+def _document(run: Run, found: Measurement, rows: list[Compared]) -> str:
+    document = {
+        "folder": str(run.folder),
+        "measurement": found.model_dump(mode="json"),
+        "compared": [{**row._asdict(), "difference": row.difference} for row in rows],
+    }
+    return json.dumps(document, indent=2, allow_nan=False)

@@ -1,0 +1,235 @@
+"""The pilot on the CPU with a tiny random model: the same code as on a GPU, its log, its ends, and the comparison."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from planner import pilot_command
+from planner.catalogues import find_gpu
+from planner.cli import planner
+from planner.families import architecture_from_config
+from planner.job import Job
+from planner.memory import memory_breakdown
+from planner.pilot import Run, find_runs, read_measurement, start
+from planner.pilot.compare import compared, verdict
+from planner.pilot.record import Measurement, measurement_of, read_events
+from planner.sentences import note_text
+
+CONFIG = {
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 256, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def tiny(**fields: Any) -> Job:
+    return Job(architecture=architecture_from_config(CONFIG, name="tiny"), **{"method": "lora", "sequence_length": 16, **fields})
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "runs"
+    for run in find_runs(tmp_path / "runs"):  # nothing outlives its test
+        run.cancel(0.1)
+
+
+def wait_for(run: Run, reached: Callable[[list[dict[str, Any]]], bool], seconds: float = 120) -> list[dict[str, Any]]:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        events = run.events()
+        if reached(events):
+            return events
+        time.sleep(0.05)
+    raise AssertionError(run.events() or (run.folder / "output.txt").read_text())
+
+
+def stepped(events: list[dict[str, Any]]) -> bool:
+    return any(event["event"] == "step" for event in events)
+
+
+# ---- logs and records, without a process ------------------------------------------------------------------------------
+
+
+def event(name: str, **values: Any) -> dict[str, Any]:
+    return {"event": name, "at": 0.0, **values}
+
+
+def on_a_card(state: str = "done", scale: float = 1.0) -> Measurement:
+    """A pilot on a card that measured `scale` times what the closed form has."""
+    job, gpu = tiny(), find_gpu("a100-sxm4-80")
+    memory = memory_breakdown(job, gpu)
+    at = {instant: int(scale * size) for instant, size in memory.allocated_at.items()}
+    peaks = {"load": at["load"], "forward": at["forward"], "backward": max(at["loss"], at["backward_end"], at["backward_start"])}
+    phases = [
+        event("phase", phase=name, peak_allocated_bytes=size, peak_reserved_bytes=int(memory.peak.reserved * scale))
+        for name, size in {**peaks, "optimizer": at["optimizer"]}.items()
+    ]
+    steps = [event("step", seconds=s, tokens=16, loss=2.0, skipped=False) for s in (9.0, 2.0, 2.0, 1.0, 1.5, 1.0)]
+    return measurement_of(job, [event("start", steps=6), *phases, *steps, event("end", state=state, problem="no room")])
+
+
+def test_speed_leaves_the_first_steps_out_and_errors_are_counted() -> None:
+    steps = [
+        event("step", seconds=s, tokens=100, loss=loss, skipped=False)
+        for s, loss in ((9, 1.0), (5, None), (2, 1.0), (2, 0.5), (4, 0.4))
+    ]
+    found = measurement_of(tiny(), [event("start", steps=9), *steps])
+    assert (found.step_seconds, found.tokens_per_s) == (3.0, 100 / 3.0)
+    assert found.error_rate == 1 / 5
+    assert (found.state, found.steps, found.steps_asked) == ("died", 5, 9)
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(b'{"event": "start", "pid": 1}\n{"event": "step", "lo')
+    assert [found["event"] for found in read_events(log)] == ["start"]
+    assert read_events(tmp_path / "none") == []
+
+
+def test_a_pilot_that_measures_what_was_planned_holds() -> None:
+    rows = compared(on_a_card(), find_gpu("a100-sxm4-80"))
+    sizes = [row for row in rows if row.unit == "bytes"]
+    assert all(abs(row.difference or 0) < 1e-3 for row in sizes)
+    assert {"load", "forward", "backward", "optimizer", "reserved"} <= {row.name for row in rows}
+    assert note_text(verdict(on_a_card(), rows), "en").startswith("the plan holds: ")
+    step = next(row for row in rows if row.unit == "seconds")
+    assert step.measured == 1.0 and step.predicted
+
+
+def test_a_pilot_that_needs_more_says_what_was_off() -> None:
+    rows = compared(on_a_card(scale=1.25), find_gpu("a100-sxm4-80"))
+    assert note_text(verdict(on_a_card(scale=1.25), rows), "en").endswith("by -20.0 %")
+
+
+def test_running_out_of_memory_is_an_answer() -> None:
+    found = on_a_card("out of memory")
+    text = note_text(verdict(found, []), "tr")
+    assert text == "pilotun belleği 6 adımın 6 tanesinden sonra tükendi (no room)"
+
+
+# ---- the process ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def needs_torch() -> None:
+    for package in ("torch", "transformers", "peft", "bitsandbytes", "accelerate"):
+        pytest.importorskip(package)
+
+
+pytestmark = pytest.mark.usefixtures("needs_torch")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"method": "qlora"}, {"method": "full", "optimizer": "adamw-fused"}, {"method": "lora", "gradient_accumulation_steps": 2},
+        {"method": "dora", "quantization": "nf4", "gradient_checkpointing": "off"}, {"method": "prompt", "precision": "fp32"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_pilot_trains_and_holds_what_was_planned(fields: dict[str, Any], runs: Path) -> None:
+    run = start(tiny(**fields), runs, device="cpu", steps=12)
+    wait_for(run, lambda events: bool(events) and events[-1]["event"] == "end")
+    found = run.finish()
+    assert (found.state, found.problem, found.steps) == ("done", "", 12)
+    losses = [loss for loss in found.losses if loss is not None]
+    assert losses[-1] < losses[0] and found.error_rate == 0
+    assert found.environment["device"] == "cpu" and found.environment["versions"]["torch"]
+    for row in compared(found):  # rotary frequencies are buffers, and each 4-bit layer has tables of about a kilobyte
+        assert row.measured == pytest.approx(row.predicted, abs=40_000 if row.name == "quantization_state" else 256)
+    assert not [row for row in compared(found) if row.name in ("load", "forward", "backward", "reserved")]
+    assert read_measurement(run.folder / "measurement.json") == found
+
+
+@pytest.mark.slow
+def test_a_pilot_is_found_again_and_cancelled_by_another_process(runs: Path) -> None:
+    started = start(tiny(), runs, device="cpu", steps=100_000)
+    wait_for(started, stepped)
+    (again,) = find_runs(runs)
+    assert again.process is None and again.running and again.job == started.job
+    again.cancel()
+    assert not again.running
+    found = started.finish()
+    assert (found.state, found.steps_asked) == ("cancelled", 100_000) and found.steps >= 1
+    assert started.process and started.process.poll() is not None  # no zombie is left
+
+
+@pytest.mark.slow
+def test_a_killed_pilot_leaves_a_log_and_a_record_that_says_so(runs: Path) -> None:
+    run = start(tiny(), runs, device="cpu", steps=100_000)
+    wait_for(run, stepped)
+    assert run.process
+    os.killpg(run.process.pid, signal.SIGKILL)
+    run.process.wait(20)
+    assert not run.running
+    found = run.finish()
+    assert found.state == "died" and found.steps >= 1 and found.losses
+    assert "died after" in note_text(verdict(found, []), "en")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_ends_the_pilot_with_a_sentence(runs: Path, tmp_path: Path) -> None:
+    run = start(tiny(), runs, device="cpu", steps=4)
+    run.cancel(0)
+    request = json.loads((run.folder / "request.json").read_text())
+    (run.folder / "request.json").write_text(json.dumps({**request, "log": "/dev/full"}))
+    (run.folder / "log.jsonl").unlink(missing_ok=True)
+    command = [sys.executable, "-m", "planner.pilot.worker", str(run.folder / "request.json")]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "No space left" in done.stderr and "Traceback" not in done.stderr
+    assert run.finish().state == "died"
+
+
+@pytest.mark.slow
+def test_what_the_libraries_refuse_is_said(runs: Path) -> None:
+    run = start(tiny(loss="liger"), runs, device="cpu", steps=4)
+    wait_for(run, lambda events: bool(events) and events[-1]["event"] == "end")
+    found = run.finish()
+    assert (found.state, found.problem) == ("failed", "the pilot runs the plain loss only; leave loss out")
+
+
+# ---- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pilot_command, "devices", list)
+    check = CliRunner().invoke(planner, ["pilot", "--check"])
+    assert check.exit_code == 1 and "no GPU is attached" in check.output
+    refused = CliRunner().invoke(planner, ["pilot", "Llama-3.1-8B", "--runs", str(tmp_path)])
+    assert refused.exit_code == 2 and "--cpu" in refused.output
+    (tmp_path / "file").write_text("")
+    blocked = CliRunner().invoke(planner, ["pilot", "gpt2", "--sequence-length", "64", "--cpu", "--runs", str(tmp_path / "file")])
+    assert blocked.exit_code == 2 and "cannot be started in" in blocked.output
+
+
+@pytest.mark.slow
+def test_the_command_runs_and_compares(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    arguments = [
+        "pilot",
+        str(config),
+        "--cpu",
+        "--steps",
+        "3",
+        "--sequence-length",
+        "16",
+        "--runs",
+        str(tmp_path / "runs"),
+        "--json",
+    ]
+    result = CliRunner().invoke(planner, arguments)
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.output)
+    assert document["measurement"]["state"] == "done"
+    assert {row["name"] for row in document["compared"]} >= {"weights", "adapters", "optimizer_states"}
