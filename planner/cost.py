@@ -17,14 +17,19 @@ _GB = 1e9
 def billed_hours(seconds: float, billing: Billing | None, *, runs: float = 1) -> float:
     """Hours that are charged for `seconds` of one machine, in `runs` starts that are each rounded up by themselves.
 
-    A broken-up run is on average half a unit longer per start. Where the unit is not known, seconds are charged as they are.
+    `runs` is an expected number: 1 for a run that is never broken up, more where interruptions are random (Poisson). The run is
+    whole with probability e^-(runs - 1), and then rounded up exactly; else its last part is half a unit longer on average, and each
+    part before, of exponential length, 1 / (1 - e^-x) - 1 / x units with x interruptions per unit. Against a simulation within 0.8 %
+    up to an interruption in two hours of 8 billed by the hour (tests/test_cost.py). Where the unit is not known, seconds are charged.
     """
     unit = _UNIT_S[billing] if billing else 0
-    if not unit:
+    if not unit or not seconds:
         return seconds / 3600
-    if runs <= 1:
-        return math.ceil(round(seconds / unit, 9)) * unit / 3600
-    return (seconds + runs * unit / 2) / 3600
+    whole = math.exp(1 - runs)
+    rest = math.ceil(round(seconds / unit, 9)) * unit - seconds
+    x = (runs - 1) * unit / seconds
+    longer = -1 / math.expm1(-x) - 1 / x if x > 1e-6 else 0.5
+    return (seconds + whole * rest + ((1 - whole) / 2 + (runs - 1) * longer) * unit) / 3600
 
 
 class BillLine(NamedTuple):

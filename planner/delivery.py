@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import model_validator
 
+from planner.architecture import Record
 from planner.assumption import Assumption, assumed
 from planner.errors import InvalidJob
 
@@ -21,10 +22,11 @@ _MB, _MIN = 1e6, 60
 _ASSUMED = "assumed"
 
 
-class DeliveryAssumptions(BaseModel):
-    """Rates in bytes or tokens per second, times in seconds, none of which a formula gives. Each can be changed."""
+class DeliveryAssumptions(Record):
+    """Rates in bytes or tokens per second, times in seconds, none of which a formula gives. Each can be changed.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    Raises InvalidJob for one that is not more than 0, as nothing is moved at no rate.
+    """
 
     boot: Assumption = assumed(4, 1, 15, f"{_ASSUMED}: virtual machines 1 to 5 minutes, bare metal up to 15", unit=_MIN)
     environment: Assumption = assumed(
@@ -39,6 +41,14 @@ class DeliveryAssumptions(BaseModel):
     merge: Assumption = assumed(300, 100, 1000, f"{_ASSUMED}: weights read, added to and written on the machine's disk", unit=_MB)
     hand_over: Assumption = assumed(12.5, 2, 100, f"{_ASSUMED}: to an office line of 100 Mbit/s downwards", unit=_MB)
     deletion: Assumption = assumed(2, 1, 30, f"{_ASSUMED}: volumes and buckets deleted, and looked at again", unit=_MIN)
+
+    @model_validator(mode="after")
+    def _positive(self) -> Self:
+        for name in type(self).model_fields:
+            value = getattr(self, name).value
+            if not value > 0:
+                raise InvalidJob("{name} is {given}; it must be more than {limit}", field=name, name=name, given=value, limit=0)
+        return self
 
 
 @dataclass(frozen=True)

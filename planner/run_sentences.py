@@ -5,7 +5,7 @@ from datetime import date
 from planner.offer_views import cost_text, machine_text, mind_text, price_age
 from planner.ranking import Ranked, Wishes
 from planner.sentences import sharding_text
-from planner.spot import SpotRun, best_interval_s, break_even_rate, daly_interval_s, young_interval_s
+from planner.spot import SpotRun, break_even_rate, daly_interval_s, young_interval_s
 from planner.texts import translated
 from planner.units import format_duration, format_number, format_percent, format_usd
 
@@ -63,11 +63,10 @@ def interval_text(run: SpotRun, language: str) -> str:
     rate = run.terms.interruptions_per_hour
     if not rate:
         return translated("Nothing interrupts: checkpoints cost only their writing.", language)
-    best = min(best_interval_s(run.write_s, rate), run.work_s)
-    there = SpotRun(run.work_s, best, run.write_s, run.terms)
+    there = run.best
     template = "A checkpoint takes {write}. Best interval: {best} (Young {young}, Daly {daly}), {there} expected; yours: {chosen}, {here} expected."
     shown = {
-        "write": run.write_s, "best": best, "young": young_interval_s(run.write_s, rate), "daly": daly_interval_s(run.write_s, rate),
+        "write": run.write_s, "best": there.interval_s, "young": young_interval_s(run.write_s, rate), "daly": daly_interval_s(run.write_s, rate),
         "there": there.mean_s, "chosen": run.interval_s, "here": run.mean_s,
     }  # fmt: skip
     return translated(template, language).format(

@@ -1,5 +1,7 @@
 """Bills: rounding at the boundary, and what is not known."""
 
+import math
+import random
 from typing import Any
 
 import pytest
@@ -26,9 +28,34 @@ def test_rounding_is_exact_at_the_boundary(seconds: float, billing: Any, hours: 
     assert billed_hours(seconds, billing) == pytest.approx(hours, abs=1e-12)
 
 
-def test_a_run_that_was_broken_up_pays_half_a_unit_per_start() -> None:
-    assert billed_hours(10 * 3600, "hour", runs=4) == 12
+def test_a_run_that_was_broken_up_pays_about_half_a_unit_per_start() -> None:
+    # 10 h in 4 runs: half an hour more for the last, but for the chance e^-3 that it is the only one and ends on the hour; each of the
+    # 3 before, with x = 0.3 interruptions per hour, 1/2 + x/12 - x^3/720 = 0.52496 h more.
+    assert billed_hours(10 * 3600, "hour", runs=4) == pytest.approx(
+        10 + (1 - math.exp(-3)) / 2 + 3 * (0.5 + 0.025 - 0.027 / 720), rel=1e-6
+    )
     assert billed_hours(10 * 3600, "second", runs=4) == pytest.approx(10, abs=1e-3)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.5])
+def test_rounding_of_broken_up_runs_is_that_of_a_simulation(rate: float) -> None:
+    draw, total, count, starts = random.Random(3), 0.0, 20_000, 0
+    for _ in range(count):
+        left = 8.3  # hours, nothing lost, every machine's time rounded up by itself
+        while left > 0:
+            ran = min(draw.expovariate(rate), left)
+            left, total, starts = left - ran, total + math.ceil(ran), starts + 1
+    assert billed_hours(8.3 * 3600, "hour", runs=starts / count) == pytest.approx(total / count, rel=0.008)
+
+
+@given(st.integers(0, 10**6), st.floats(1, 50), st.floats(1, 50), st.sampled_from(["second", "minute", "hour", None]))
+def test_a_run_that_is_hardly_ever_broken_up_is_billed_like_a_whole_one(
+    seconds: int, first: float, second: float, billing: Any
+) -> None:
+    assert billed_hours(seconds, billing, runs=1 + 1e-12) == pytest.approx(billed_hours(seconds, billing), abs=1e-9)
+    less, more = (billed_hours(seconds, billing, runs=runs) for runs in (min(first, second), max(first, second)))
+    assert less >= seconds / 3600 * (1 - 1e-12)
+    assert more >= less - 0.5  # a whole run may waste nearly a unit, each broken part half of one on average
 
 
 def test_worked_bill() -> None:

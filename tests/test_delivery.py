@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.delivery import STAGES, Work, delivery
+from planner.assumption import Assumption
+from planner.delivery import STAGES, DeliveryAssumptions, Work, delivery
 from planner.errors import InvalidJob
 
 WORK = Work(
@@ -61,3 +62,5 @@ def test_what_cannot_be_set_is_one_sentence() -> None:
         delivery(WORK, changed={"coffee": 60})
     with pytest.raises(InvalidJob, match="stage 'training' cannot take -1 seconds"):
         delivery(WORK, changed={"training": -1})
+    with pytest.raises(InvalidJob, match=r"download is 0\.0; it must be more than 0"):
+        DeliveryAssumptions(download=Assumption(value=0, low=0, high=1, source="typed"))

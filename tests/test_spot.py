@@ -5,7 +5,7 @@ import random
 import statistics
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from planner.errors import InvalidJob
@@ -115,6 +115,77 @@ def test_a_run_that_never_ends_says_so() -> None:
     run = spot_run(8 * 3600, 1800, 60, 3600)
     assert run.mean_s == run.billed_s == run.lost_s == run.interruptions == math.inf
     assert run.probability_by(1e9) == 0
+
+
+@given(
+    work_s=st.floats(1, 1e6), interval_s=st.floats(1, 1e6), write_s=st.floats(0, 900), rate=st.floats(0, 3600),
+    notice_s=st.sampled_from([0, 30, 120]),
+)  # fmt: skip
+def test_no_interval_is_better_than_the_best(
+    work_s: float, interval_s: float, write_s: float, rate: float, notice_s: float
+) -> None:
+    run = spot_run(work_s, interval_s, write_s, rate, notice_s)
+    assume(run.mean_s < 1e12)
+    assert run.best.mean_s <= run.mean_s * (1 + 1e-9)
+    if run.warned:
+        assert run.best.interval_s == work_s
+
+
+@given(
+    work_s=st.floats(1e-3, 1e7), interval_s=st.floats(1, 1e7) | st.just(math.inf), write_s=st.floats(0, 3600),
+    rate=st.floats(0, 3600) | st.floats(1e-12, 1e-3), notice_s=st.sampled_from([0, 30, 120]), deadline_s=st.floats(0, 1e30),
+)  # fmt: skip
+def test_every_run_has_a_time_a_spread_and_a_chance(
+    work_s: float, interval_s: float, write_s: float, rate: float, notice_s: float, deadline_s: float
+) -> None:
+    run = spot_run(work_s, interval_s, write_s, rate, notice_s)
+    assert run.undisturbed_s <= run.mean_s * (1 + 1e-9)
+    assert run.billed_s <= run.mean_s and 0 <= run.billed_sd_s <= run.sd_s
+    assert 0 <= run.probability_by(deadline_s) <= 1
+
+
+def test_no_work_is_done_at_once() -> None:
+    for notice_s in (0, 120):
+        run = spot_run(0, 1800, 0, 1, notice_s)
+        assert (run.mean_s, run.sd_s, run.probability_by(0)) == (0, 0, 1)
+
+
+def test_an_interval_that_divides_the_work_leaves_no_rest() -> None:
+    assert all(len(spot_run(12345.6, 12345.6 / n, 60, 0).segments) == 2 for n in range(2, 60))
+    assert all(spot_run(12345.6, 12345.6 / n, 60, 0).undisturbed_s == pytest.approx(12345.6 + 60 * n) for n in range(1, 60))
+    assert spot_run(7200, math.inf, 60, 0.05).segments == ((1, 7260),)
+
+
+def test_the_spread_of_rare_interruptions_is_that_of_one() -> None:
+    # 16 segments of 1860 s, each lost with probability p = r 1860, uniformly within: variance 16 p E[(X + 1020)^2], p -> 0.
+    square = 1860**2 / 3 + 1860 * 1020 + 1020**2
+    for rate in (1e-3, 1e-6, 1e-9):
+        found = spot_run(8 * 3600, 1800, 60, rate).sd_s
+        assert found == pytest.approx(math.sqrt(16 * rate / 3600 * 1860 * square), rel=1e-3)
+
+
+def test_the_spread_of_what_is_billed_leaves_the_waiting_out() -> None:
+    run = spot_run(8 * 3600, 1800, 60, 0.5)
+    at_once = SpotRun(run.work_s, run.interval_s, run.write_s, run.terms.model_copy(update={"waiting_s": 0.0}))
+    assert (run.billed_s, run.billed_sd_s) == pytest.approx((at_once.mean_s, at_once.sd_s))
+
+
+def test_a_break_even_that_is_never_reached_is_infinite() -> None:
+    free = SpotRun(28_800, 1800, 60, SpotTerms(notice_s=120, restart_s=0))
+    assert break_even_rate(free, spot_usd_per_hour=1, on_demand_usd_per_hour=1000) == math.inf
+
+
+def test_a_notice_and_many_interruptions_still_have_a_chance() -> None:
+    # 2000 h at one an hour, each 60 + 1020 s: by the mean, a little over one half
+    run = spot_run(2000 * 3600, 3600, 60, 1, notice_s=120)
+    assert run.probability_by(run.mean_s) == pytest.approx(0.5, abs=0.02)
+    assert run.probability_by(run.mean_s + 2 * run.sd_s) == pytest.approx(0.977, abs=0.005)
+
+
+def test_a_time_by_a_probability_that_cannot_be_is_one_sentence() -> None:
+    with pytest.raises(InvalidJob, match="a probability of 1 has no time"):
+        RUNS[0].time_by(1)
+    assert spot_run(8 * 3600, 1800, 60, 3600).time_by(0.5) == math.inf
 
 
 def test_terms_that_cannot_be_are_one_sentence() -> None:
