@@ -1,7 +1,7 @@
 """The whole path to a delivered model as stages, one after another: what each takes, and whether a rented machine is paid meanwhile."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from pydantic import model_validator
@@ -97,15 +97,6 @@ class Delivery:
     def billed_s(self) -> float:
         """While a rented machine runs."""
         return sum(stage.seconds for stage in self.stages if stage.billed)
-
-    def with_training(self, seconds: float) -> "Delivery":
-        """The same path with another training time (of interrupted runs)."""
-        stages, shift = [], 0.0
-        for stage in self.stages:
-            taken = seconds if stage.name == "training" else stage.seconds
-            stages.append(stage._replace(start_s=stage.start_s + shift, seconds=taken))
-            shift += taken - stage.seconds
-        return replace(self, stages=tuple(stages))
 
 
 def delivery(

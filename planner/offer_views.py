@@ -271,16 +271,14 @@ def both_ways_table(on_demand: Ranked, spot: Ranked, deadline_s: float | None, l
     """On demand beside spot: price, expected time and its spread, interruptions, cost, and the chance to keep a deadline."""
     time, usd, number = (partial(show, language=language) for show in (format_duration, format_usd, format_number))
     run = spot.spot_run
-    plain = (
-        next(stage.seconds for stage in on_demand.delivery.stages if stage.name == "training") if on_demand.delivery else math.inf
-    )
     prices = (on_demand.offer.usd_per_hour, spot.offer.spot_usd_per_hour)
     rows = [
         (translated("price per hour", language), *(usd(price) if price else "–" for price in prices)),
-        (translated("expected time of training", language), time(plain), time(run.mean_s) if run else "–"),
+        (translated("expected time of training", language), time(on_demand.training_s), time(spot.training_s)),
         (translated("standard deviation", language), time(0), time(run.sd_s) if run else "–"),
         (translated("interruptions expected", language), number(0, 1), number(run.interruptions, 1) if run else "–"),
         (translated("expected cost", language), cost_text(on_demand, language), cost_text(spot, language)),
+        (translated("standard deviation of the cost", language), usd(0), usd(spot.usd_sd) if run else "–"),
     ]
     if deadline_s is not None:
         chances = (

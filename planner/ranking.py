@@ -75,6 +75,20 @@ class Ranked:
         return self.bill.at_most_usd if self.bill else math.inf
 
     @property
+    def training_s(self) -> float:
+        """Training with its evaluations and checkpoints; on spot as expected."""
+        names = ("training", "evaluation", "checkpoint writes")
+        return sum(x.seconds for x in self.delivery.stages if x.name in names) if self.delivery else math.inf
+
+    @property
+    def usd_sd(self) -> float:
+        """Standard deviation of the cost, by the interruptions."""
+        price = self.offer.spot_usd_per_hour or 0.0
+        return (
+            self.spot_run.billed_sd_s / 3600 * price * (self.placement.nodes if self.placement else 1) if self.spot_run else 0.0
+        )
+
+    @property
     def num_gpus(self) -> int:
         """Cards that run at once."""
         return self.offer.gpu_count * (self.placement.nodes if self.placement else 1)
@@ -206,24 +220,27 @@ def _ranked(
 def _path(
     placement: Placement, disk: Storage, demand: Demand, provider: Provider, wishes: Wishes, assumptions: DeliveryAssumptions
 ) -> tuple[Delivery, SpotRun | None]:
-    """The stages on this offer; on spot, training takes its expected time with interruptions and checkpoints."""
-    workload, step_s = demand.workload, float(placement.step.seconds)
+    """The stages on this offer; on spot, training takes its expected time with evaluations, checkpoints and interruptions.
+
+    Any one of several machines that is interrupted stops all. A training time that the user set is taken as it is.
+    """
+    workload, changed = demand.workload, dict(demand.changed_stages)
+    step_s, evaluated = float(placement.step.seconds), workload.evaluation_share(placement.job)
     training_s = workload.steps(placement.job) * step_s
-    evaluation_s = workload.evaluation_share(placement.job) * training_s
-    writes_s = disk.num_checkpoints * disk.write_s
+    evaluation_s, writes_s = evaluated * training_s, disk.num_checkpoints * disk.write_s
     run = None
-    if wishes.spot:
-        terms = demand.terms
-        if provider.spot_notice_s and not terms.notice_s:
-            terms = terms.model_copy(update={"notice_s": provider.spot_notice_s})
-        run = SpotRun(training_s + evaluation_s, demand.policy.checkpoint_steps * step_s, disk.write_s, terms)
+    if wishes.spot and "training" not in changed:
+        rate = demand.terms.interruptions_per_hour * placement.nodes
+        notice_s = demand.terms.notice_s or provider.spot_notice_s or 0.0
+        terms = demand.terms.model_copy(update={"interruptions_per_hour": rate, "notice_s": notice_s})
+        interval_s = demand.policy.checkpoint_steps * step_s * (1 + evaluated)
+        run = SpotRun(training_s + evaluation_s, interval_s, disk.write_s, terms)
         training_s, evaluation_s, writes_s = run.mean_s, 0.0, 0.0
     work = Work(
         training_s=training_s, evaluation_s=evaluation_s, checkpoints_s=writes_s, model_bytes=disk.model_bytes,
         dataset_bytes=disk.dataset_bytes, dataset_tokens=workload.examples * workload.tokens_per_example,
         merged_bytes=disk.result_bytes if placement.job.save == "merged" else 0, result_bytes=disk.result_bytes,
     )  # fmt: skip
-    changed = dict(demand.changed_stages)
     return delivery(work, assumptions, changed=changed, prepare_on_gpu=demand.prepare_on_gpu), run
 
 

@@ -118,8 +118,10 @@ def storage(job: Job, workload: Workload, policy: StoragePolicy, sharding: Shard
     nodes = sharding.nodes if sharding and sharding.kind != "ddp" else 1
     model, data = _model_bytes(job), policy.dataset_bytes or tokens * TEXT_BYTES_PER_TOKEN
     merged = 2.0 * a.num_params if job.save == "merged" else 0.0
-    saves = workload.steps(job) // policy.checkpoint_steps
-    held = min(policy.checkpoints_kept + 1, saves + 1)
+    saves = -(
+        -workload.steps(job) // policy.checkpoint_steps
+    )  # the last step is saved too (trainer_callback.py, DefaultFlowCallback)
+    held = min(policy.checkpoints_kept + 1, saves)
     lines = [
         StorageLine("environment", ENVIRONMENT_BYTES.value, "about 10 GiB", ENVIRONMENT_BYTES.source),
         StorageLine("model download", model, f"P x {BYTES[a.torch_dtype]}", "files on the Hub, also for a 4-bit base"),

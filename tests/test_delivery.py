@@ -49,14 +49,6 @@ def test_a_stage_takes_what_the_user_sets(name: str, seconds: float) -> None:
     assert found.wall_s == pytest.approx(plain.wall_s - before.seconds + seconds)
 
 
-def test_a_longer_training_moves_what_follows() -> None:
-    found = delivery(WORK).with_training(7200)
-    assert found.wall_s == pytest.approx(delivery(WORK).wall_s + 3600)
-    assert all(
-        second.start_s == pytest.approx(first.end_s) for first, second in zip(found.stages, found.stages[1:], strict=False)
-    )
-
-
 def test_what_cannot_be_set_is_one_sentence() -> None:
     with pytest.raises(InvalidJob, match="there is no stage 'coffee'; the stages are cleaning, "):
         delivery(WORK, changed={"coffee": 60})

@@ -121,8 +121,24 @@ def test_spot_without_interruptions_takes_on_demand_time(llama_3_8b: Architectur
     assert len(compared) > 20
     for row in compared:
         assert row.spot_run and row.spot_run.interruptions == 0
-        # the last checkpoint is the result itself: a run without spot writes it as its hand-over
-        assert row.wall_s == pytest.approx(times[row.offer.key], abs=1.01 * row.spot_run.write_s)
+        assert row.wall_s == pytest.approx(times[row.offer.key])
+
+
+def test_a_training_time_that_the_user_set_is_taken_as_it_is(llama_3_8b: Architecture) -> None:
+    job = Job(architecture=llama_3_8b)
+    often = SpotTerms(interruptions_per_hour=1)
+    for row in ranked(job, {"spot": True}, terms=often, changed_stages=(("training", 600.0),)):
+        if row.bill:
+            assert row.bill.usd > 0 and row.spot_run is None and row.probability_by(row.wall_s) == 1
+
+
+def test_several_spot_machines_are_interrupted_more_often() -> None:
+    job = Job(architecture=find_model("Mixtral-8x7B-v0.1"), method="full")
+    rows = ranked(job, {"spot": True}, workload=Workload(global_batch_size=64))
+    several = [row for row in rows if row.spot_run and placed(row).nodes > 1]
+    assert several
+    for row in several:
+        assert row.spot_run and row.spot_run.terms.interruptions_per_hour == pytest.approx(0.05 * placed(row).nodes)
 
 
 def test_a_large_model_takes_several_cards_or_machines(llama_3_8b: Architecture) -> None:

@@ -38,7 +38,7 @@ def test_the_new_checkpoint_stands_beside_those_that_are_kept(llama_2_7b: Archit
     job, workload = Job(architecture=llama_2_7b), Workload(examples=10_000, tokens_per_example=512, epochs=3)
     found = storage(job, workload, StoragePolicy(checkpoint_steps=50, checkpoints_kept=2))
     lines = {line.name: line.bytes for line in found.lines}
-    assert found.num_checkpoints == 469 // 50  # 15,360,000 tokens in rows of 2,048, 16 of them a step
+    assert found.num_checkpoints == 10  # 469 steps: 15,360,000 tokens in rows of 2,048, 16 of them a step; the last is saved too
     assert lines["checkpoints"] == 3 * found.checkpoint_bytes
     assert lines["model download"] == 2 * 6_738_415_616
     assert lines["dataset"] == 10_000 * 512 * 4

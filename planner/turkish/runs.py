@@ -90,6 +90,9 @@ _TIME = {
 }
 
 _SPEED_PROBLEMS = {
+    "a probability of {given} has no time; it must be between 0 and 0.9999": (
+        "{given} olasılığının karşılığı olan bir süre yok; 0 ile 0,9999 arasında olmalı"
+    ),
     "no GPU named {name!r}, but several whose name holds it; which one: {candidates}?": (
         "{name!r} adında bir GPU yok, ama adında bu geçen birkaç tane var; hangisi: {candidates}?"
     ),
@@ -255,6 +258,7 @@ _OFFERS = {
     "price per hour": "saatlik fiyat",
     "expected time of training": "eğitimin beklenen süresi",
     "standard deviation": "standart sapma",
+    "standard deviation of the cost": "maliyetin standart sapması",
     "interruptions expected": "beklenen kesinti",
     "expected cost": "beklenen maliyet",
     "chance by the deadline": "süreye yetişme olasılığı",
@@ -277,6 +281,9 @@ _SPOT = {
 }
 
 _PROBLEMS = {
+    "a probability of {given} has no time; it must be between 0 and 0.9999": (
+        "{given} olasılığının karşılığı olan bir süre yok; 0 ile 0,9999 arasında olmalı"
+    ),
     "no GPU named {name!r}, but several whose name holds it; which one: {candidates}?": (
         "{name!r} adında bir GPU yok, ama adında bu geçen birkaç tane var; hangisi: {candidates}?"
     ),
