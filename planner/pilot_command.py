@@ -13,13 +13,12 @@ from planner.catalogues import find_gpu
 from planner.errors import PlannerError, UnknownName
 from planner.hardware import Gpu
 from planner.job_options import BAD_INPUT, DOES_NOT_FIT, FITS, bad_input, job_of, job_options
-from planner.pilot.compare import NAMES, Compared, compared, verdict
+from planner.pilot.compare import Compared, compared, verdict
 from planner.pilot.record import Measurement
 from planner.pilot.run import Run, devices, missing_packages, start
+from planner.pilot_views import comparison_table, step_text
 from planner.sentences import note_text
-from planner.tables import Table, titles
 from planner.texts import LANGUAGES, translated
-from planner.units import format_duration, format_gib, format_number, format_share
 
 __all__ = ["pilot"]
 
@@ -95,32 +94,11 @@ def _watch(run: Run, language: str) -> None:
         events = run.events()
         for event in events[seen:]:
             if event["event"] == "step" and sys.stderr.isatty():
-                line = translated("step {step} of {of}: {time}, loss {loss}", language)
-                loss = "–" if event["loss"] is None else format_number(event["loss"], 3, language=language)
-                seconds = format_duration(event["seconds"], language=language)
-                click.echo(line.format(step=event["step"], of=event["of"], time=seconds, loss=loss), err=True)
+                click.echo(step_text(event, language), err=True)
         seen = len(events)
         if not running:
             return
         time.sleep(0.2)
-
-
-def comparison_table(rows: list[Compared], language: str) -> Table:
-    """Plan beside pilot."""
-
-    def shown(value: float | None, unit: str) -> str:
-        if value is None:
-            return "–"
-        return format_duration(value, language=language) if unit == "seconds" else format_gib(value, language=language)
-
-    lines = [
-        (
-            translated(NAMES.get(row.name, row.name), language), shown(row.predicted, row.unit), shown(row.measured, row.unit),
-            "–" if row.difference is None else format_share(row.difference, language=language),
-        )
-        for row in rows
-    ]  # fmt: skip
-    return Table(titles(language, "Part", "Plan", "Pilot", "Difference"), tuple(lines))
 
 
 def _report(run: Run, found: Measurement, rows: list[Compared], language: str) -> str:

@@ -52,7 +52,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "placement": {"plan", "nodes"},
         "ranking": {"plan", "placement"},
     },
-    {"dryrun": set()},
+    {"dryrun": set(), "pilot": {"dryrun"}},
     {
         "sentences": set(),
         "figures": {"sentences"},
@@ -60,6 +60,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "comparison": {"sentences", "figures", "tables"},
         "offer_views": {"sentences", "figures", "tables"},
         "run_sentences": {"sentences", "offer_views"},
+        "pilot_views": {"figures", "tables"},
         "timeline": {"figures", "plotly_js"},
         "plotly_js": set(),
         "export": set(),
@@ -69,8 +70,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "job_options": set(),
         "dryrun_command": {"job_options"},
         "offers_command": {"job_options"},
-        "pilot": set(),
-        "pilot_command": {"job_options", "pilot"},
+        "pilot_command": {"job_options"},
     },
     {"serve": set(), "workbook": set(), "cli": {"serve"}},
 ]

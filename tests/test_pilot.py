@@ -1,5 +1,6 @@
 """The pilot on the CPU with a tiny random model: the same code as on a GPU, its log, its ends, and the comparison."""
 
+import asyncio
 import json
 import os
 import signal
@@ -22,7 +23,10 @@ from planner.memory import memory_breakdown
 from planner.pilot import Run, find_runs, read_measurement, start
 from planner.pilot.compare import compared, verdict
 from planner.pilot.record import Measurement, measurement_of, read_events
+from planner.plan import make_plan
 from planner.sentences import note_text
+from planner.workbook import Workbook, pilot_card
+from planner.workbook.pilot_card import PilotCard
 
 CONFIG = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -196,6 +200,63 @@ def test_what_the_libraries_refuse_is_said(runs: Path) -> None:
     wait_for(run, lambda events: bool(events) and events[-1]["event"] == "end")
     found = run.finish()
     assert (found.state, found.problem) == ("failed", "the pilot runs the plain loss only; leave loss out")
+
+
+# ---- the workbook -----------------------------------------------------------------------------------------------------
+
+
+def card_of(runs: Path, **fields: Any) -> PilotCard:
+    return PilotCard(lambda: make_plan(tiny(**fields), find_gpu("rtx-4090-24")), language="en", runs=runs, steps=6)
+
+
+@pytest.mark.slow
+def test_the_card_starts_watches_and_compares(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pilot_card, "devices", list)
+
+    async def visit() -> PilotCard:
+        card = card_of(runs)
+        assert "for trying" in card.heading.value and not card.start.disabled
+        card.start.click()
+        assert card._task and card.start.disabled and card.cancel.layout.display is None
+        await card._task
+        return card
+
+    card = asyncio.run(visit())
+    assert "step 6 of 6" in card.status.value
+    assert len(card.chart.spec["data"][0]["y"]) == 6
+    assert "optimizer states" in card.result.value and "the plan holds" in card.result.value
+    assert not card.start.disabled
+    card.translate("tr")
+    assert "adım 6/6" in card.status.value
+
+
+@pytest.mark.slow
+def test_a_new_kernel_takes_up_a_running_pilot_and_can_end_it(runs: Path) -> None:
+    run = start(tiny(), runs, device="cpu", steps=100_000)
+    wait_for(run, stepped)
+
+    async def visit() -> PilotCard:
+        card = card_of(runs)
+        assert card.start.disabled and card._task
+        card.cancel.click()
+        await card._task
+        return card
+
+    card = asyncio.run(visit())
+    assert "cancelled after" in card.result.value
+    assert run.process and run.process.wait(20) is not None
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    card = card_of(tmp_path / "file")
+    card.start.click()
+    assert "cannot be started in" in card.status.value
+
+
+def test_the_published_app_has_no_pilot_unless_its_owner_wants_it() -> None:
+    assert Workbook().pilot is None
+    assert Workbook(allow_pilot=True).pilot is not None
 
 
 # ---- the command ------------------------------------------------------------------------------------------------------

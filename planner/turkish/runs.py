@@ -324,6 +324,19 @@ _PILOT = {
     "no GPU is attached; rent one (planner offers), or try the pilot on the processor with --cpu": (
         "bağlı GPU yok; bir tane kiralayın (planner offers) ya da pilotu --cpu ile işlemcide deneyin"
     ),
+    "Start the pilot": "Pilotu başlat",
+    "A few real steps of this job on {cards}, with random weights: the same bytes as with trained ones.": (
+        "Bu işin birkaç gerçek adımı {cards} üzerinde, rastgele ağırlıklarla: eğitilmiş olanlarla aynı bayt sayısı."
+    ),
+    "No GPU is attached: the pilot runs on the processor, for trying, and measures no GPU memory.": (
+        "Bağlı GPU yok: pilot denemek için işlemcide çalışır ve GPU belleği ölçmez."
+    ),
+    "The plan beside the pilot": "Planın yanında pilot",
+    "model loaded": "model yüklendi",
+    "adapters attached": "adaptörler takıldı",
+    "the process has begun": "süreç başladı",
+    "loss": "kayıp",
+    "no loss is a number": "hiçbir kayıp sayı değil",
     "a pilot can run here, on {cards}": "pilot burada çalışabilir: {cards}",
     "step {step} of {of}: {time}, loss {loss}": "adım {step}/{of}: {time}, kayıp {loss}",
     "On the processor: sizes of what stays are real, peaks and times are no GPU's.": (

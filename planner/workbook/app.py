@@ -26,6 +26,7 @@ from planner.workbook.controls import Controls
 from planner.workbook.dryrun_card import DryRunCard
 from planner.workbook.offers_view import OffersView
 from planner.workbook.page_html import folded, legend_html, table_html, verdict_html, why_html
+from planner.workbook.pilot_card import PilotCard
 
 __all__ = ["Workbook"]
 
@@ -45,7 +46,8 @@ class Workbook(widgets.VBox):
 
     `language` is en or tr. `allow_hub` lets a name that is not in the catalogue be looked up on the Hugging Face Hub; files on
     this machine are never read from the search box. `allow_dry_run` lets a visitor start a process that takes a processor for half
-    a minute and about 0.5 GiB of memory. `allow_refresh` shows a button that fetches today's prices. `view` is memory or offers.
+    a minute and about 0.5 GiB of memory. `allow_refresh` shows a button that fetches today's prices.
+    `allow_pilot` lets a visitor train on the attached GPU. `view` is memory or offers.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Workbook(widgets.VBox):
         allow_hub: bool = False,
         allow_dry_run: bool = True,
         allow_refresh: bool = False,
+        allow_pilot: bool = False,
         view: str = "memory",
     ) -> None:
         self._allow_hub = allow_hub
@@ -76,12 +79,14 @@ class Workbook(widgets.VBox):
             for name, chart in self.charts.items()
         }
         self.dry_run = DryRunCard(self.plan, language=language) if allow_dry_run else None
+        self.pilot = PilotCard(self.plan, language=language) if allow_pilot else None
         self._memory = _box(
             "planner-results",
             panels["method"],
             _box("planner-card", self.methods),
             panels["instant"],
             *([self.dry_run] if self.dry_run else []),
+            *([self.pilot] if self.pilot else []),
             _box("planner-card", self.why),
             _box("planner-columns", panels["length"], panels["batch"]),
             _box("planner-card", self.cards),
@@ -193,8 +198,9 @@ class Workbook(widgets.VBox):
         self.controls.translate(language)
         self.offers.translate(language)
         self.view.options = [(say(text), name) for name, text in VIEWS.items()]
-        if self.dry_run:
-            self.dry_run.translate(language)
+        for card in (self.dry_run, self.pilot):
+            if card:
+                card.translate(language)
         self._on_change()
 
 

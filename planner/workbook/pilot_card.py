@@ -1,0 +1,140 @@
+"""The workbook's pilot: start it, watch its steps, end it, and see the plan beside what was measured."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as widgets
+
+from planner.errors import PlannerError
+from planner.pilot.compare import compared, verdict
+from planner.pilot.run import Run, devices, find_runs, missing_packages, start
+from planner.pilot_views import comparison_table, loss_chart, progress_text
+from planner.plan import Plan
+from planner.sentences import note_text
+from planner.texts import translated
+from planner.workbook.chart import Chart
+from planner.workbook.page_html import table_html
+
+__all__ = ["PilotCard"]
+
+_PERIOD_S = 0.4  # between two looks at the log
+
+
+class PilotCard(widgets.VBox):
+    """One pilot at a time, in a process that outlives this kernel; one that is still running in `runs` is taken up again.
+
+    Without a GPU the same code runs on the processor, for trying: it measures no GPU memory, and says so.
+    """
+
+    def __init__(self, plan: Callable[[], Plan], *, language: str, runs: Path = Path("runs"), steps: int = 20) -> None:
+        self._plan, self._language, self._runs, self._steps = plan, language, runs, steps
+        self._cards, self._missing = devices(), missing_packages()
+        self._run: Run | None = None
+        self._events: list[dict[str, Any]] = []
+        self._problem: PlannerError | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.heading, self.status, self.result = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.status.add_class("planner-live")
+        self.start, self.cancel = widgets.Button(button_style="primary"), widgets.Button()
+        self.start.on_click(self._on_start)
+        self.cancel.on_click(self._on_cancel)
+        self.chart = Chart(height=260)
+        self.chart.layout.display = "none"
+        actions = widgets.HBox([] if self._missing else [self.start, self.cancel, self.status])
+        actions.add_class("planner-actions")
+        super().__init__([self.heading, actions, self.chart, self.result])
+        self.add_class("planner-card")
+        self._take_up()
+        self.translate(language)
+
+    def translate(self, language: str) -> None:
+        """Everything in one language."""
+        self._language = language
+        say = partial(translated, language=language)
+        self.start.description, self.cancel.description = say("Start the pilot"), say("Cancel")
+        if self._missing:
+            needed = say("a pilot needs {packages}: pip install 'finetune-planner[pilot]'")
+            text = needed.format(packages=", ".join(self._missing))
+        elif self._cards:
+            text = say("A few real steps of this job on {cards}, with random weights: the same bytes as with trained ones.")
+            text = text.format(cards=", ".join(self._cards))
+        else:
+            text = say("No GPU is attached: the pilot runs on the processor, for trying, and measures no GPU memory.")
+        self.heading.value = f'<h2>{escape(say("Pilot"))}</h2><p class="planner-hint">{escape(text)}</p>'
+        self._draw()
+
+    def _take_up(self) -> None:
+        """Follow a pilot that an earlier kernel has started."""
+        running = next((run for run in find_runs(self._runs) if run.running), None)
+        if running:
+            self._run = running
+            self._follow()
+
+    def _on_start(self, _button: widgets.Button) -> None:
+        if self._run and self._run.running:  # a second click may be on its way already
+            return
+        self._problem = None
+        try:
+            job = self._plan().job
+            self._run = start(job, self._runs, device="cuda" if self._cards else "cpu", steps=self._steps)
+        except PlannerError as error:
+            self._problem = error
+            self._draw()
+            return
+        self._draw()
+        self._follow()
+
+    def _on_cancel(self, _button: widgets.Button) -> None:
+        if self._run:
+            asyncio.get_running_loop().run_in_executor(None, self._run.cancel)
+
+    def _follow(self) -> None:
+        try:
+            self._task = asyncio.get_running_loop().create_task(self.watch())
+        except RuntimeError:  # no event loop: whoever made this watches by itself
+            self._draw()
+
+    async def watch(self) -> None:
+        """Read the log a few times a second until the pilot is over, then write its record and compare."""
+        run = self._run
+        assert run
+        while True:
+            running = run.running
+            self._events = run.events()
+            self._draw()
+            if not running:
+                break
+            await asyncio.sleep(_PERIOD_S)
+        try:
+            found = run.finish()
+        except PlannerError as error:
+            self._problem = error
+            self._draw()
+            return
+        language = self._language
+        rows = compared(found, self._plan().gpu if self._cards else None)
+        sentence = escape(note_text(verdict(found, rows), language))
+        table = comparison_table(rows, language)
+        caption = translated("The plan beside the pilot", language)
+        self.result.value = f"<p><strong>{sentence}</strong></p>{table_html(table, language, caption=caption) if rows else ''}"
+        self._draw()
+
+    def _draw(self) -> None:
+        running = bool(self._run and self._run.running)
+        self.start.disabled = running
+        self.cancel.layout.display = None if running else "none"
+        if self._problem:
+            self.status.value = f'<p class="planner-error">{escape(self._problem.text(self._language))}</p>'
+            return
+        self.status.value = (
+            f'<p class="planner-hint">{escape(progress_text(self._events, self._language))}</p>' if self._events else ""
+        )
+        losses = [event["loss"] for event in self._events if event["event"] == "step"]
+        if losses:
+            figure = loss_chart(losses, self._language)
+            self.chart.layout.display = None
+            self.chart.alt, self.chart.spec = figure.alt, figure.spec
