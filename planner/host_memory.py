@@ -80,7 +80,7 @@ def _loading(job: Job, ranks: int, sharding: Sharding | None) -> StorageLine:
     w = in_16_bit(job, widths(job))[1] if kind.startswith("zero") else widths(job)
     whole = w.weights * a.num_params
     if job.quantization == "none" and kind in ("fsdp", "hybrid", "zero3"):
-        return StorageLine("model on the first rank", whole, f"P x {w.weights}", _FIRST_RANK)
+        return StorageLine("model on its first rank", whole, f"P x {w.weights}", _FIRST_RANK)
     dtype = "float32" if w.weights == 4 else "float16" if job.precision.startswith("fp16") else "bfloat16"
     if job.quantization == "none" and kind in ("ddp", "zero1", "zero2") and dtype != a.torch_dtype:
         return StorageLine("model on each rank, cast", ranks * whole, f"{ranks} x P x {w.weights}", _ON_CPU)
