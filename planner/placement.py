@@ -7,13 +7,14 @@ from typing import Any
 from planner.compute import StepTime, step_time
 from planner.errors import InvalidJob, PlannerError
 from planner.hardware import Gpu
+from planner.host_memory import HostMemory, host_memory
 from planner.job import Job
 from planner.memory import card_kind, memory_breakdown
 from planner.nodes import ways_to_share
 from planner.plan import Note, NumBytes, sweep
 from planner.sharding import Sharding
 from planner.spot import SpotTerms
-from planner.storage import HostMemory, Storage, StoragePolicy, host_memory, storage
+from planner.storage import Storage, StoragePolicy, storage
 from planner.workload import Workload
 
 __all__ = ["Demand", "Placement", "Placements"]

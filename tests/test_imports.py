@@ -39,7 +39,14 @@ LAYERS: list[dict[str, set[str]]] = [
         "sharding": {"job"},
         "workload": {"architecture", "job"},
     },
-    {"memory": set(), "spot": set(), "cost": set(), "delivery": set(), "storage": {"memory"}},
+    {
+        "memory": set(),
+        "spot": set(),
+        "cost": set(),
+        "delivery": set(),
+        "storage": {"memory"},
+        "host_memory": {"memory", "storage"},
+    },
     {"roofline": set(), "work": set(), "interconnect": {"roofline"}, "compute": {"interconnect", "roofline", "work"}},
     {
         "catalogues": set(),

@@ -11,6 +11,7 @@ import ipywidgets as widgets
 
 from planner.catalogues import load_gpus, load_providers
 from planner.errors import PlannerError
+from planner.host_memory import host_memory
 from planner.offer_views import (
     bill_table,
     both_ways_table,
@@ -28,7 +29,7 @@ from planner.plan import Plan
 from planner.prices import REFRESHABLE, current_offers, refresh_prices
 from planner.ranking import Ranked, both_ways, cheapest, fastest, rank_offers
 from planner.run_sentences import answer_text, spot_text
-from planner.storage import host_memory, storage
+from planner.storage import storage
 from planner.tables import titles
 from planner.texts import translated
 from planner.workbook.chart import Chart
