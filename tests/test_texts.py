@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planner import comparison, figures, offer_views, sentences, tables, texts, timeline
+from planner import comparison, figures, offer_views, pilot_views, sentences, tables, texts, timeline
 from planner.delivery import STAGES
 from planner.dryrun.process import LOADING
 from planner.errors import _BOUNDS, _KINDS
@@ -137,6 +137,7 @@ def shown() -> set[str]:
         *ASKED.values(),
         *PILOT_NAMES.values(),
         *PILOT_VERDICTS,
+        *pilot_views.PHASE_NAMES.values(),
         offer_views._PAID,
         offer_views._NOT_PAID,
         *CALLED,
