@@ -203,7 +203,7 @@ def _micro_batch(job: Job, gpu: Gpu, w: Widths, rates: Rates, A: SpeedAssumption
 
     model_s = T * (seconds(work.linear_flops, w.compute) + seconds(work.expert_flops, w.compute, A.experts_share.value))
     model_s = model_s + work.weight_bytes / rates.memory / parts
-    adapter_s = T * seconds(work.adapter_flops, w.compute if w.autocast else w.adapter)
+    adapter_s = T * seconds(work.adapter_flops, w.adapted)
     forward, backward, square = attention_flops(job, kernel)
     attention_s, attention_back_s = _attention_seconds(job, gpu, w, kernel, rates, A, parts, forward, backward)
     traffic_s = T * (work.stream_bytes + work.inner_bytes / parts) / rates.memory

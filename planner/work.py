@@ -104,7 +104,7 @@ def _adapter(job: Job, block: Block, w: Widths) -> Work:
     Source: peft/tuners/lora/layer.py, Linear.forward.
     """
     a, adapter = job.architecture, job.adapter
-    b = w.compute if w.autocast else w.adapter
+    b = w.adapted
     if isinstance(adapter, LoRA):
         targets: list[tuple[Linear, int]] = [(x, 1) for x in adapter.targets(block)]
         targets += [(x, a.num_experts_per_tok) for x in adapter.expert_targets(block)]

@@ -157,20 +157,12 @@ class Behaviours:
         return self._kernel(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
     def _kernel(
-        self,
-        query: Any,
-        key: Any,
-        value: Any,
-        mask: Any,
-        dropout_p: float,
-        is_causal: bool,
-        scale: float | None,
-        enable_gqa: bool,
-    ) -> Any:
+        self, query: Any, key: Any, value: Any, mask: Any, dropout_p: float, is_causal: bool,
+        scale: float | None, enable_gqa: bool,
+    ) -> Any:  # fmt: skip
         heads, A, AV = query.size(-3), query.size(-1), value.size(-1)
         half = query.dtype in (torch.float16, torch.bfloat16)
-        flash = half and mask is None and A <= 256 and A == AV and self.compute_capability >= (8, 0)
-        if self.flash or flash:
+        if self.flash or (half and mask is None and A <= 256 and A == AV and self.compute_capability >= (8, 0)):
             if AV < A:  # a caller's own doing: models with narrower values pad them for flash
                 value = F.pad(value, (0, A - AV))
             padding = -A % 8
