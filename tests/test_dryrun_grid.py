@@ -4,7 +4,7 @@ import csv
 import statistics
 
 import pytest
-from dryrun_grid import TABLE, Compared, compared, grid, quantile, run
+from dryrun_grid import TABLE, Compared, grid, quantile, run
 
 JOBS = list(grid())
 
@@ -14,13 +14,6 @@ def test_the_grid_is_wide() -> None:
     assert len({model for model, _ in JOBS}) >= 14
     for field, least in (("method", 10), ("attention_used", 3), ("optimizer", 7), ("precision", 4), ("sequence_length", 6)):
         assert len({getattr(job, field) for _, job in JOBS}) >= least, field
-
-
-@pytest.mark.parametrize("item", JOBS[7::60], ids=lambda item: f"{item[0]}-{item[1].method}")
-def test_closed_form_agrees_with_the_dry_run(item: tuple[str, object]) -> None:
-    found = compared(item)  # type: ignore[arg-type]
-    assert isinstance(found, Compared), found
-    assert abs(found.error) < 0.03
 
 
 def test_the_table_shows_what_the_grid_found() -> None:
