@@ -168,6 +168,15 @@ def test_a_pilot_is_found_again_and_cancelled_by_another_process(runs: Path) -> 
 
 
 @pytest.mark.slow
+def test_a_pilot_that_does_not_listen_is_ended_and_counts_as_cancelled(runs: Path) -> None:
+    run = start(tiny(), runs, device="cpu", steps=100_000)
+    wait_for(run, stepped)
+    run.cancel(grace_s=0)
+    assert not run.running
+    assert run.finish().state == "cancelled"
+
+
+@pytest.mark.slow
 def test_a_killed_pilot_leaves_a_log_and_a_record_that_says_so(runs: Path) -> None:
     run = start(tiny(), runs, device="cpu", steps=100_000)
     wait_for(run, stepped)
@@ -185,6 +194,7 @@ def test_a_killed_pilot_leaves_a_log_and_a_record_that_says_so(runs: Path) -> No
 def test_a_full_disk_ends_the_pilot_with_a_sentence(runs: Path, tmp_path: Path) -> None:
     run = start(tiny(), runs, device="cpu", steps=4)
     run.cancel(0)
+    (run.folder / "cancelled").unlink()
     request = json.loads((run.folder / "request.json").read_text())
     (run.folder / "request.json").write_text(json.dumps({**request, "log": "/dev/full"}))
     (run.folder / "log.jsonl").unlink(missing_ok=True)

@@ -75,6 +75,8 @@ class Run:
         pid = self.process.pid if self.process else next((event.get("pid") for event in self.events()), None)
         if not pid or not self.running:
             return
+        with contextlib.suppress(OSError):  # whoever reads the log later knows that it was not a crash
+            (self.folder / "cancelled").touch()
         for signal_number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal_number)
@@ -87,6 +89,8 @@ class Run:
         if self.process is not None:
             self.process.wait()
         found = measurement_of(self.job, self.events())
+        if found.state == "died" and (self.folder / "cancelled").exists():
+            found = found.model_copy(update={"state": "cancelled"})
         if found.state == "died" and not found.problem:
             problem = "the process ended without a word" if self.events() else _last_words(self.folder)
             found = found.model_copy(update={"problem": problem})

@@ -9,6 +9,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -48,7 +49,7 @@ def main(path: str) -> int:
     request = json.loads(Path(path).read_text(encoding="utf-8"))
     log = Log(request["log"])
     state, values = "done", dict[str, Any]()
-    signal.signal(signal.SIGTERM, _cancel)
+    signal.signal(signal.SIGTERM, _ask_to_end)
     device = request["device"]
     log.write("start", pid=os.getpid(), device=device, steps=request["steps"], environment=environment(device))
     try:
@@ -70,8 +71,12 @@ def main(path: str) -> int:
     return 0 if state == "done" else 1
 
 
-def _cancel(*_: object) -> None:
-    raise Cancelled
+_asked_to_end = threading.Event()
+
+
+def _ask_to_end(*_: object) -> None:
+    """Of SIGTERM: only a flag, as an exception raised here is lost where it falls into a destructor or a callback of C++."""
+    _asked_to_end.set()
 
 
 def _first_line(error: BaseException) -> str:
@@ -112,6 +117,8 @@ class _Pilot:
         return batch if job.packing else {**batch, "attention_mask": torch.ones_like(ids)}
 
     def _step(self, step: int, model: Any, optimizer: Any, scaler: Any, trained: list[Any], batch: dict[str, Any]) -> None:
+        if _asked_to_end.is_set():
+            raise Cancelled
         job, begun = self.job, self._now()
         measured = step in (1, 2)  # the optimizer's states are there from the second step on
         kept: Any = None
@@ -160,6 +167,8 @@ class _Pilot:
         return time.perf_counter()
 
     def _phase(self, name: str, **values: Any) -> None:
+        if _asked_to_end.is_set():
+            raise Cancelled
         self.log.write("phase", phase=name, **memory(self.device), **values)
 
 
