@@ -12,20 +12,34 @@ import click
 from planner.catalogues import find_gpu
 from planner.errors import PlannerError, UnknownName
 from planner.hardware import Gpu
-from planner.job_options import BAD_INPUT, DOES_NOT_FIT, FITS, bad_input, job_of, job_options
+from planner.job_options import BAD_INPUT, DOES_NOT_FIT, FITS, bad_input, job_of, job_options, sharding_options
 from planner.pilot.compare import Compared, compared, verdict
 from planner.pilot.record import Measurement
 from planner.pilot.run import Run, devices, missing_packages, start
-from planner.pilot_views import comparison_table, step_text
+from planner.pilot_views import comparison_table, found_sentences, step_text
 from planner.sentences import note_text
+from planner.sharding import sharding_of
 from planner.texts import LANGUAGES, translated
 
 __all__ = ["pilot"]
 
+_OF_PILOT = ("steps", "minutes", "shallow", "largest_micro_batch", "data", "weights", "snapshot")  # fields of its request
+
 
 @click.command()
 @partial(job_options, model_required=False)
-@click.option("--steps", type=click.IntRange(2, 100_000), default=20, show_default=True, help="optimizer steps")
+@sharding_options
+@click.option("--steps", type=click.IntRange(2, 1_000_000), default=20, show_default=True, help="optimizer steps")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0, 1440, min_open=True),
+    help="the whole loop for so long, with evaluations and checkpoints",
+)
+@click.option("--shallow", is_flag=True, help="run models of a few blocks and extrapolate to all of them")
+@click.option("--largest-micro-batch", is_flag=True, help="look for the largest micro-batch by trying")
+@click.option("--data", type=click.Path(), help="rows to train on: JSONL, CSV, Parquet or text  [default: random tokens]")
+@click.option("--weights", help="folder or Hub id of trained weights  [default: random ones of the same shapes]")
+@click.option("--snapshot", is_flag=True, help="keep PyTorch's memory history of one step, for its own viewer")
 @click.option("--cpu", is_flag=True, help="run on the processor, for trying: it measures no GPU memory")
 @click.option("--check", is_flag=True, help="only say whether a pilot can run here")
 @click.option(
@@ -36,7 +50,10 @@ __all__ = ["pilot"]
 def pilot(
     model: str | None,
     revision: str | None,
-    steps: int,
+    num_gpus: int,
+    sharding: str,
+    gpus_per_node: int,
+    offload: str,
     cpu: bool,
     check: bool,
     runs: Path,
@@ -44,7 +61,7 @@ def pilot(
     language: str,
     **options: Any,
 ) -> None:
-    """Run a few real steps of one job, with random weights of its shapes, and compare them with the plan.
+    """Run a few real steps of one job and compare them with the plan.
 
     Exit status 0 when it went through, 1 when memory ran out, 2 on bad input or when it failed. MODEL is a catalogue name, a path
     to a config.json or its folder, or an id on the Hugging Face Hub.
@@ -53,12 +70,15 @@ def pilot(
     if check:
         click.echo(_availability(cards, language))
         sys.exit(FITS if cards and not missing_packages() else DOES_NOT_FIT)
+    of_pilot = {name: options.pop(name) for name in _OF_PILOT}
     with bad_input(language):
         if model is None:
             raise click.UsageError("Missing argument 'MODEL'.")
         if not cards and not cpu:
             raise PlannerError("no GPU is attached; rent one (planner offers), or try the pilot on the processor with --cpu")
-        run = start(job_of(model, revision, options), runs, device="cpu" if cpu else "cuda", steps=steps)
+        job = job_of(model, revision, options)
+        shared = sharding_of(job, num_gpus, sharding, gpus_per_node, offload, integer_base=True)
+        run = start(job, runs, device="cpu" if cpu else "cuda", sharding=shared, **of_pilot)
         try:
             _watch(run, language)
         except KeyboardInterrupt:
@@ -105,6 +125,7 @@ def _report(run: Run, found: Measurement, rows: list[Compared], language: str) -
     parts = [note_text(verdict(found, rows), language) + ".", ""]
     if rows:
         parts += [comparison_table(rows, language).text(), ""]
+    parts += found_sentences(found, language)
     if found.environment.get("device") == "cpu":
         parts.append(translated("On the processor: sizes of what stays are real, peaks and times are no GPU's.", language))
     parts.append(translated("The record is {path}.", language).format(path=run.folder / "measurement.json"))

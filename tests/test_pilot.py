@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from click.testing import CliRunner
 from planner import pilot_command
 from planner.catalogues import find_gpu
 from planner.cli import planner
+from planner.errors import PlannerError
 from planner.families import architecture_from_config
 from planner.job import Job
 from planner.memory import memory_breakdown
@@ -25,6 +27,7 @@ from planner.pilot.compare import compared, verdict
 from planner.pilot.record import Measurement, measurement_of, read_events
 from planner.plan import make_plan
 from planner.sentences import note_text
+from planner.sharding import Sharding
 from planner.workbook import Workbook, pilot_card
 from planner.workbook.pilot_card import PilotCard
 
@@ -57,6 +60,12 @@ def wait_for(run: Run, reached: Callable[[list[dict[str, Any]]], bool], seconds:
 
 def stepped(events: list[dict[str, Any]]) -> bool:
     return any(event["event"] == "step" for event in events)
+
+
+def finished(run: Run) -> Measurement:
+    assert run.process
+    run.process.wait(240)
+    return run.finish()
 
 
 # ---- logs and records, without a process ------------------------------------------------------------------------------
@@ -205,11 +214,116 @@ def test_a_full_disk_ends_the_pilot_with_a_sentence(runs: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_what_the_libraries_refuse_is_said(runs: Path) -> None:
-    run = start(tiny(loss="liger"), runs, device="cpu", steps=4)
-    wait_for(run, lambda events: bool(events) and events[-1]["event"] == "end")
-    found = run.finish()
-    assert (found.state, found.problem) == ("failed", "the pilot runs the plain loss only; leave loss out")
+def test_weights_that_cannot_be_loaded_are_said(runs: Path, tmp_path: Path) -> None:
+    found = finished(start(tiny(), runs, device="cpu", steps=4, weights=str(tmp_path / "none")))
+    assert found.state == "failed" and "cannot be loaded" in found.problem
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "sentence"),
+    [
+        ({"loss": "liger"}, {}, "plain loss only"),
+        ({}, {"shallow": True, "largest_micro_batch": True}, "one of these"),
+        ({}, {"data": "none.jsonl"}, "'none.jsonl' is no file"),
+        ({}, {"sharding": Sharding("zero2", 2)}, "ddp, or FSDP2"),
+        ({"precision": "fp16-mixed"}, {"sharding": Sharding("ddp", 2)}, "no loss scaler"),
+    ],
+    ids=str,
+)
+def test_what_a_pilot_cannot_do_is_said_before_it_starts(
+    fields: dict[str, Any], options: dict[str, Any], sentence: str, runs: Path
+) -> None:
+    with pytest.raises(PlannerError, match=sentence):
+        start(tiny(**fields), runs, device="cpu", **options)
+    assert not runs.exists()
+
+
+# ---- what else a pilot does -------------------------------------------------------------------------------------------
+
+
+def test_shallow_models_show_every_kind_of_block() -> None:
+    from planner.pilot.modes import shallow_depths
+
+    assert shallow_depths(["a"] * 32) == [[0, 1], [0, 1, 2, 3]]
+    assert shallow_depths(["d", *["m"] * 9]) == [[0, 1, 2], [0, 1, 2, 3, 4]]
+    assert shallow_depths(["s", "s", "f"] * 4) == [[0, 1, 2, 5], [0, 1, 2, 3, 4, 5], [0, 1, 2, 5, 8, 11]]
+    assert shallow_depths(["a"]) == [[0]]
+
+
+@pytest.mark.parametrize("true", [0, 1, 2, 3, 7, 8, 100, 128, 200])
+def test_the_largest_micro_batch_is_found_in_few_tries(true: int) -> None:
+    from planner.pilot.modes import largest
+
+    tried: list[int] = []
+
+    def fits(size: int) -> bool:
+        tried.append(size)
+        return size <= true
+
+    assert largest(fits, 128) == min(true, 128)
+    assert len(tried) <= 15 and len(set(tried)) == len(tried)
+
+
+@pytest.mark.slow
+def test_a_shallow_pilot_gives_the_figures_of_the_whole_model(runs: Path) -> None:
+    deep = Job(
+        architecture=architecture_from_config({**CONFIG, "num_hidden_layers": 7}, name="deep"), method="qlora", sequence_length=16
+    )
+    shallow, whole = (finished(start(deep, runs / str(i), device="cpu", steps=12, shallow=i == 0)) for i in range(2))
+    assert (shallow.state, shallow.blocks_run, whole.blocks_run) == ("done", (2, 4), ())
+    assert shallow.components == whole.components
+    assert shallow.step_seconds and whole.step_seconds
+
+
+@pytest.mark.slow
+def test_a_timed_pilot_on_the_users_rows_evaluates_and_saves(runs: Path, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text('{"prompt": "kaç", "completion": "beş"}\n' * 40 + '{broken\n{"number": 1}\n')
+    run = start(tiny(), runs, device="cpu", minutes=0.05, data=str(data))
+    found = finished(run)
+    assert (found.state, found.rows, found.rows_failed, found.tokenizer) == ("done", 42, 2, "bytes")
+    assert found.evaluation_losses and found.checkpoint_bytes and found.checkpoint_seconds
+    assert found.wait_share is not None and not (run.folder / "checkpoint").exists()
+
+
+@pytest.mark.slow
+def test_trained_weights_are_those_of_the_folder(runs: Path, tmp_path: Path) -> None:
+    import torch
+    import transformers
+
+    torch.manual_seed(1)
+    transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**CONFIG)).save_pretrained(tmp_path / "model")
+    weights = str(tmp_path / "model")
+    found = finished(start(tiny(quantization="nf4", method="qlora"), runs, device="cpu", steps=4, weights=weights))
+    assert (found.state, found.weights, found.problem) == ("done", weights, "")
+    other = Job(architecture=architecture_from_config({**CONFIG, "vocab_size": 300}, name="other"), sequence_length=16)
+    refused = finished(start(other, runs, device="cpu", steps=4, weights=weights))
+    assert "have vocab_size 512, the job's model has 300" in refused.problem
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "method"), [("ddp", "lora"), ("fsdp", "full")])
+def test_two_processes_share_a_model(kind: Any, method: str, runs: Path) -> None:
+    sharding = Sharding(kind, 2)
+    found = finished(start(tiny(method=method), runs, device="cpu", steps=4, sharding=sharding))
+    assert (found.state, found.problem, found.steps) == ("done", "", 4)
+    held = memory_breakdown(tiny(method=method), None, sharding)
+    for component in ("weights", "gradients", "optimizer_states"):
+        instant = "optimizer" if component == "gradients" else "resident"
+        planned = sum(x.bytes for x in held.lines if x.component == component and x.instant == instant)
+        assert found.components[component] == pytest.approx(planned, abs=512)
+
+
+def test_a_driver_that_goes_away_takes_no_pilot_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from planner.pilot.measure import Nvml
+
+    def lost() -> None:
+        raise RuntimeError("GPU is lost")
+
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(nvmlInit=lost))
+    with Nvml(period_s=0.001) as nvml:
+        pass
+    assert (nvml.summary(), nvml.problem) == ({}, "RuntimeError: GPU is lost")
 
 
 # ---- the workbook -----------------------------------------------------------------------------------------------------

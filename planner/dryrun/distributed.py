@@ -19,7 +19,7 @@ from planner.sharding import Sharding, check_sharding
 if TYPE_CHECKING:
     from planner.dryrun.ledger import Ledger
 
-__all__ = ["booked", "check_kind", "fake_mesh", "fully_sharded", "with_buckets"]
+__all__ = ["booked", "check_kind", "fake_mesh", "fully_sharded", "shard_units", "with_buckets"]
 
 # Source: torch/csrc/distributed/c10d/reducer.hpp (kDefaultFirstBucketBytes, kDefaultBucketBytesCap).
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 2**20, 25 * 2**20
@@ -104,19 +104,27 @@ def fake_mesh(sharding: Sharding | None) -> Iterator[Any]:
 
 
 def fully_sharded(model: Any, job: Job, count: int, sharding: Sharding, mesh: Any) -> list[tuple[str, Any, str]]:
-    """Place the model's fake tensors, shard it as Accelerate does, and list what planner.dryrun.placement.place does, as shards.
+    """Place the model's fake tensors, shard it, and list what planner.dryrun.placement.place does, as shards."""
+    from planner.dryrun.placement import place
 
-    Units are each of the `count` blocks, the embeddings, final norm with head, and the rest. 4-bit parameters are left out, so
-    that each rank has them whole. Mixed precision is FSDP's own, without autocast: Accelerate's prepare skips prepare_model here.
-    Source: accelerate 1.15, utils/fsdp_utils.py (fsdp2_prepare_model), utils/dataclasses.py (set_mixed_precision).
+    placed = list(place(model, job))
+    shard_units(model, job, count, sharding, mesh)
+    shards = {name: p._local_tensor for name, p in model.named_parameters() if hasattr(p, "_local_tensor")}
+    return [(name, shards.get(name, tensor), component) for name, tensor, component in placed]
+
+
+def shard_units(model: Any, job: Job, count: int, sharding: Sharding, mesh: Any) -> None:
+    """Put FSDP2 around the model in the units that Accelerate makes: each of the `count` blocks, embeddings, norm with head, the rest.
+
+    4-bit parameters are left out, so that each rank has them whole. Mixed precision is FSDP's own, without autocast: Accelerate's
+    prepare skips prepare_model here. Source: accelerate 1.15, utils/fsdp_utils.py (fsdp2_prepare_model), utils/dataclasses.py
+    (set_mixed_precision).
     """
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     from planner.dryrun.model import DTYPES, block_list
-    from planner.dryrun.placement import place
 
-    placed = list(place(model, job))
     policy, dtype = MixedPrecisionPolicy(), DTYPES[job.precision]
     if job.numbers.autocast:
         policy = MixedPrecisionPolicy(dtype, torch.float32 if sharding.fp32_reduction else dtype, dtype)
@@ -135,8 +143,6 @@ def fully_sharded(model: Any, job: Job, count: int, sharding: Sharding, mesh: An
         shard(embeddings, reshard_after_forward=True)
     shard([module for module in tail if module is not None], reshard_after_forward=False)
     shard(model)
-    shards = {name: p._local_tensor for name, p in model.named_parameters() if hasattr(p, "_local_tensor")}
-    return [(name, shards.get(name, tensor), component) for name, tensor, component in placed]
 
 
 def _final_norm(model: Any) -> Any:

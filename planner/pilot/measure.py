@@ -1,14 +1,17 @@
 """What a pilot reads while it runs: torch's own count of memory, the driver's by NVML, the host's RAM, and the environment."""
 
 import contextlib
+import os
 import platform
 import resource
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -19,11 +22,13 @@ _PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "accelerate", "nvi
 
 
 def memory(device: str) -> dict[str, int]:
-    """Bytes now and at the peak since `new_peak`; on a CPU the process' RAM, which is no GPU memory."""
+    """Bytes now and at the peak since `new_peak`, and the most RAM of the process so far; on a CPU that alone."""
+    host = {"host_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)}
     if device == "cpu":
-        return {"host_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+        return host
     torch.cuda.synchronize()
     return {
+        **host,
         "allocated_bytes": torch.cuda.memory_allocated(), "reserved_bytes": torch.cuda.memory_reserved(),
         "peak_allocated_bytes": torch.cuda.max_memory_allocated(), "peak_reserved_bytes": torch.cuda.max_memory_reserved(),
     }  # fmt: skip
@@ -43,6 +48,7 @@ def components(model: Any, optimizer: Any = None) -> dict[str, int]:
     def count(name: str, tensor: Any) -> None:
         if not isinstance(tensor, torch.Tensor) or tensor.device.type == "meta":
             return
+        tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # of FSDP: this rank's part
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in seen:
             seen.add(storage.data_ptr())
@@ -79,6 +85,8 @@ def environment(device: str) -> dict[str, Any]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     found: dict[str, Any] = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "allocator_options": os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""),
         "device": device,
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -97,45 +105,61 @@ def environment(device: str) -> dict[str, Any]:
 
 
 class Nvml:
-    """The driver's figures of the first card, sampled in a thread; where NVML is missing or lost, there are none."""
+    """The driver's figures of this process' card, sampled in a thread; where NVML is missing or lost, `problem` says so."""
 
-    def __init__(self, period_s: float = 0.25) -> None:
+    def __init__(self, wanted: bool = True, period_s: float = 0.25) -> None:
         self.samples: list[dict[str, float]] = []
-        self._period_s, self._stop = period_s, threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.problem = ""
+        self._wanted, self._period_s, self._stop = wanted, period_s, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._before = 0.0
 
     def __enter__(self) -> "Nvml":
-        self._thread.start()
+        if self._wanted:
+            self._guarded(self._begin)
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(2)
+        if self._wanted:
+            self._thread.join(2)
 
-    def _run(self) -> None:
+    def _guarded(self, read: Callable[[], None]) -> None:
         try:
-            import pynvml
+            read()
+        except Exception as error:  # noqa: BLE001 (a driver that goes away takes no pilot with it)
+            self.problem = f"{type(error).__name__}: {error}"[:200]
 
-            pynvml.nvmlInit()
-            card = pynvml.nvmlDeviceGetHandleByIndex(0)
-            while not self._stop.wait(self._period_s):
-                self.samples.append(
-                    {
-                        "at": time.time(), "used_bytes": pynvml.nvmlDeviceGetMemoryInfo(card).used,
-                        "watts": pynvml.nvmlDeviceGetPowerUsage(card) / 1000,
-                        "utilisation": pynvml.nvmlDeviceGetUtilizationRates(card).gpu / 100,
-                        "celsius": pynvml.nvmlDeviceGetTemperature(card, pynvml.NVML_TEMPERATURE_GPU),
-                    }
-                )  # fmt: skip
-        except Exception:  # noqa: BLE001 (a driver that goes away takes no pilot with it)
-            return
+    def _begin(self) -> None:
+        import pynvml
+
+        pynvml.nvmlInit()
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        name = visible[min(int(os.environ.get("LOCAL_RANK", "0")), len(visible) - 1)]
+        find = pynvml.nvmlDeviceGetHandleByUUID if name.startswith("GPU-") else pynvml.nvmlDeviceGetHandleByIndex
+        self._card = find(name if name.startswith("GPU-") else int(name or os.environ.get("LOCAL_RANK", "0")))
+        self._before = float(pynvml.nvmlDeviceGetMemoryInfo(self._card).used)
+
+    def _watch(self) -> None:
+        while not self.problem and not self._stop.wait(self._period_s):
+            self._guarded(self._sample)
+
+    def _sample(self) -> None:
+        import pynvml
+
+        self.samples.append(
+            {
+                "used_bytes": pynvml.nvmlDeviceGetMemoryInfo(self._card).used,
+                "watts": pynvml.nvmlDeviceGetPowerUsage(self._card) / 1000,
+                "utilisation": pynvml.nvmlDeviceGetUtilizationRates(self._card).gpu / 100,
+                "celsius": pynvml.nvmlDeviceGetTemperature(self._card, pynvml.NVML_TEMPERATURE_GPU),
+            }
+        )
 
     def summary(self) -> dict[str, float]:
-        """The most that was used, and means."""
+        """The most that was used, what was in use before the pilot, and means."""
         if not self.samples:
             return {}
-        count = len(self.samples)
-        return {
-            "peak_used_bytes": max(sample["used_bytes"] for sample in self.samples),
-            **{f"mean_{name}": sum(s[name] for s in self.samples) / count for name in ("watts", "utilisation", "celsius")},
-        }
+        means = {f"mean_{name}": fmean(s[name] for s in self.samples) for name in ("watts", "utilisation", "celsius")}
+        return {"peak_used_bytes": max(s["used_bytes"] for s in self.samples), "used_before_bytes": self._before, **means}

@@ -10,20 +10,20 @@ import torch
 from torch import nn
 
 from planner.dryrun.model import DTYPES, base_model, made_trainable, put_quantized_layers, transformers_config
+from planner.errors import PlannerError
 from planner.job import Job
 
-__all__ = ["base_on", "trainable_on"]
+__all__ = ["base_on", "trainable_on", "trained_base"]
 
 _STD = 0.02  # initializer_range of most configurations
 
 
-def base_on(job: Job, device: str) -> Any:
-    """The base model on `device`. Raises InvalidJob where the installed libraries refuse it."""
+def base_on(job: Job, device: str, kept: list[int] | None = None) -> Any:
+    """The base model on `device`, of the blocks numbered `kept` only. Raises InvalidJob where the installed libraries refuse it."""
     from accelerate import init_empty_weights
 
-    attention = {"flash": "flash_attention_2"}.get(job.attention_used, job.attention_used)
     empty = init_empty_weights(include_buffers=False)  # buffers (rotary frequencies) are made for real
-    model = base_model(job, transformers_config(job.architecture), attention, empty)
+    model = base_model(job, transformers_config(job.architecture, kinds=kept), _attention(job), empty)
     if job.quantization != "none":
         put_quantized_layers(model, job, lambda layer: _fill_quantized(layer, job, device))
     for module in model.modules():
@@ -37,11 +37,64 @@ def base_on(job: Job, device: str) -> Any:
     return model
 
 
-def trainable_on(model: Any, job: Job, device: str) -> Any:
+def trained_base(job: Job, device: str, weights: str) -> Any:
+    """The base model with the trained weights of a local folder or of the Hub, as a trainer loads it; safetensors only.
+
+    Raises PlannerError where they cannot be had, or are those of another architecture.
+    """
+    import transformers
+
+    try:
+        config = transformers.AutoConfig.from_pretrained(weights, trust_remote_code=False)
+        found = config.get_text_config().to_dict()
+        asked = transformers_config(job.architecture).to_dict()
+        for name in ("model_type", "hidden_size", "num_hidden_layers", "vocab_size", "intermediate_size"):
+            if found.get(name) != asked.get(name):
+                raise PlannerError(
+                    "the weights in {weights!r} have {name} {found}, the job's model has {asked}; name the same model in both",
+                    weights=weights, name=name, found=found.get(name), asked=asked.get(name),
+                )  # fmt: skip
+        base = (
+            torch.float32 if job.precision == "fp32" or (job.adapter is None and job.numbers.autocast) else DTYPES[job.precision]
+        )
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            weights, dtype=base, quantization_config=_quantization(job), device_map={"": device},
+            attn_implementation=_attention(job), trust_remote_code=False, use_safetensors=True,
+        )  # fmt: skip
+    except (OSError, ValueError, ImportError) as error:
+        problem = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise PlannerError(
+            "the weights {weights!r} cannot be loaded ({problem}); give a folder with safetensors, or leave weights out",
+            weights=weights, problem=problem,
+        ) from error  # fmt: skip
+    model.config.use_cache = False
+    return model
+
+
+def _attention(job: Job) -> str:
+    return {"flash": "flash_attention_2"}.get(job.attention_used, job.attention_used)
+
+
+def _quantization(job: Job) -> Any:
+    from transformers import BitsAndBytesConfig
+
+    if job.quantization == "none":
+        return None
+    if job.quantization == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type=job.quantization, bnb_4bit_use_double_quant=job.double_quant,
+        bnb_4bit_compute_dtype=DTYPES[job.precision],
+    )  # fmt: skip
+
+
+def trainable_on(model: Any, job: Job, device: str, kept: list[int] | None = None) -> Any:
     """The base prepared for training, with its adapter. Raises InvalidJob where PEFT refuses it."""
     total = job.architecture.num_hidden_layers
-    trained = [job.method != "freeze" or block >= total - job.trainable_layers for block in range(total)]
-    return made_trainable(model, job, trained, device)
+    blocks = range(total) if kept is None else kept
+    return made_trainable(
+        model, job, [job.method != "freeze" or block >= total - job.trainable_layers for block in blocks], device
+    )
 
 
 def _random(parameter: Any, name: str, device: str) -> Any:

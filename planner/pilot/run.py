@@ -7,18 +7,20 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from planner.errors import PlannerError
 from planner.files import write_whole
 from planner.job import Job
 from planner.pilot.record import Measurement, measurement_of, read_events, write_measurement
+from planner.pilot.request import Request, check_request
+from planner.sharding import Sharding
 
 __all__ = ["Run", "devices", "find_runs", "missing_packages", "start"]
 
-_NEEDED = ("torch", "transformers", "peft", "bitsandbytes", "accelerate")
+_NEEDED = ("torch", "transformers", "peft", "bitsandbytes", "accelerate", "datasets")
 _GRACE_S = 20.0  # between asking a pilot to end and ending it
 
 
@@ -72,14 +74,14 @@ class Run:
 
     def cancel(self, grace_s: float = _GRACE_S) -> None:
         """Ask the pilot to end, and end it where it does not; its children too."""
-        pid = self.process.pid if self.process else next((event.get("pid") for event in self.events()), None)
-        if not pid or not self.running:
+        group = self.process.pid if self.process else next((event.get("group") for event in self.events()), None)
+        if not group or not self.running:
             return
         with contextlib.suppress(OSError):  # whoever reads the log later knows that it was not a crash
             (self.folder / "cancelled").touch()
         for signal_number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal_number)
+                os.killpg(group, signal_number)
             until = time.monotonic() + seconds
             while self.running and time.monotonic() < until:
                 time.sleep(0.05)
@@ -98,23 +100,30 @@ class Run:
         return found
 
 
-def start(job: Job, runs: Path, *, device: str, steps: int = 20) -> Run:
-    """Start the worker in a process of its own, which outlives this one. Raises PlannerError where it cannot be started."""
+def start(job: Job, runs: Path, *, device: Literal["cuda", "cpu"], sharding: Sharding | None = None, **options: Any) -> Run:
+    """Start the worker in a process of its own, which outlives this one; `options` are fields of Request.
+
+    With `sharding` a process for each GPU is started as `accelerate launch` does it, by torchrun. Raises PlannerError where it cannot be started.
+    """
     if missing := missing_packages():
         raise PlannerError("a pilot needs {packages}: pip install 'finetune-planner[pilot]'", packages=", ".join(missing))
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{job.architecture.name.rsplit('/', 1)[-1]}"
     folder = runs.resolve() / "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in name)
+    shared = asdict(sharding) if sharding else None
+    request = Request(job=job.model_dump(mode="json"), device=device, log=str(folder / "log.jsonl"), sharding=shared, **options)
+    check_request(job, request)
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(sharding.num_gpus), "-m"] if sharding else []
     try:
         folder.mkdir(parents=True)
-        request = {"job": job.model_dump(mode="json"), "device": device, "steps": steps, "log": str(folder / "log.jsonl")}
-        write_whole(folder / "request.json", json.dumps(request).encode())
+        write_whole(folder / "request.json", request.model_dump_json().encode())
         package = str(Path(__file__).parents[2])
+        cpu = {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"} if device == "cpu" and sharding else {}
         path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
         with open(folder / "output.txt", "wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", "planner.pilot.worker", str(folder / "request.json")],
+                [sys.executable, "-W", "ignore", "-m", *launcher, "planner.pilot.worker", str(folder / "request.json")],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-                env={**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"},
+                env={**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", **cpu},
             )  # fmt: skip
     except OSError as error:
         raise PlannerError(

@@ -12,7 +12,7 @@ import ipywidgets as widgets
 from planner.errors import PlannerError
 from planner.pilot.compare import compared, verdict
 from planner.pilot.run import Run, devices, find_runs, missing_packages, start
-from planner.pilot_views import comparison_table, loss_chart, progress_text
+from planner.pilot_views import comparison_table, found_sentences, loss_chart, progress_text
 from planner.plan import Plan
 from planner.sentences import note_text
 from planner.texts import translated
@@ -120,7 +120,10 @@ class PilotCard(widgets.VBox):
         sentence = escape(note_text(verdict(found, rows), language))
         table = comparison_table(rows, language)
         caption = translated("The plan beside the pilot", language)
-        self.result.value = f"<p><strong>{sentence}</strong></p>{table_html(table, language, caption=caption) if rows else ''}"
+        more = "".join(f"<p>{escape(text)}</p>" for text in found_sentences(found, language))
+        self.result.value = (
+            f"<p><strong>{sentence}</strong></p>{table_html(table, language, caption=caption) if rows else ''}{more}"
+        )
         self._draw()
 
     def _draw(self) -> None:

@@ -1,0 +1,137 @@
+"""Micro-batches of a pilot: random tokens, or the user's rows through their tokenizer, endlessly."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from planner.errors import PlannerError
+from planner.job import Job
+
+__all__ = ["Batches"]
+
+_BUILDERS = {".csv": "csv", ".parquet": "parquet"}  # of `datasets`; all else is read line by line
+_TEXTS = ("text", "content", "prompt", "completion", "instruction", "input", "output", "question", "answer", "response")
+
+
+class Batches:
+    """An endless iterator of micro-batches for `job` on `device`.
+
+    Without `data` every batch is the same one of random tokens, so that the loss must fall. With it rows are packed to the
+    sequence length, or padded to it with a mask. `rows` counts those read in the first pass, `rows_failed` those without text.
+    """
+
+    def __init__(self, job: Job, device: str, data: str | None, weights: str | None, rank: int = 0, ranks: int = 1) -> None:
+        self.job, self.device = job, device
+        self.rows = self.rows_failed = 0
+        self.tokenizer: str | None = None
+        self._first_pass, self._shard = True, (rank, ranks)
+        if data:
+            self._encode = self._encoder(weights)
+            self._ids: Iterator[list[int]] = self._endless(data)
+
+    @property
+    def random(self) -> bool:
+        """Whether tokens are made up."""
+        return self.tokenizer is None
+
+    def batch(self, rows: int | None = None) -> dict[str, Any]:
+        """The next batch of `rows` (a micro-batch unless said otherwise). Raises PlannerError where no row of the file has text."""
+        rows = rows or self.job.micro_batch_size
+        S, V = self.job.sequence_length, self.job.architecture.vocab_size
+        if self.random:
+            generator = torch.Generator(device=self.device).manual_seed(0)
+            ids = torch.randint(0, V, (rows, S), device=self.device, generator=generator)
+            batch = {"input_ids": ids, "labels": ids.clone()}
+            return batch if self.job.packing else {**batch, "attention_mask": torch.ones_like(ids)}
+        lengths = []
+        host = torch.zeros(rows, S, dtype=torch.long)
+        for row in range(rows):
+            tokens = next(self._ids)
+            lengths.append(len(tokens))
+            host[row, : len(tokens)] = torch.tensor(tokens)
+        mask = torch.arange(S)[None] < torch.tensor(lengths)[:, None]
+        batch = {"input_ids": host, "labels": host.masked_fill(~mask, -100)}
+        if not self.job.packing:
+            batch["attention_mask"] = mask.long()
+        return {name: value.to(self.device) for name, value in batch.items()}
+
+    def _encoder(self, weights: str | None) -> Any:
+        """Text to token ids: the model's own tokenizer where it is at hand, else bytes, which is said in the record."""
+        from transformers import AutoTokenizer
+
+        name, V = weights or self.job.architecture.name, self.job.architecture.vocab_size
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=weights is None, trust_remote_code=False)
+        except Exception:  # noqa: BLE001  none in the folder, or in the cache
+            self.tokenizer = "bytes"
+            return lambda text: [byte % V for byte in text.encode()]
+        self.tokenizer = name
+        end = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
+
+        def encode(text: str) -> list[int]:
+            return [token % V for token in [*tokenizer(text)["input_ids"], *end]]
+
+        return encode
+
+    def _endless(self, data: str) -> Iterator[list[int]]:
+        S, packed = self.job.sequence_length, list[int]()
+        while True:
+            found = False
+            for text in self._texts(data):
+                found = True
+                tokens = self._encode(text)
+                if not self.job.packing:
+                    yield tokens[:S] or [0]
+                    continue
+                packed += tokens
+                while len(packed) >= S:
+                    yield packed[:S]
+                    del packed[:S]
+            self._first_pass = False
+            if not found:
+                raise PlannerError("no row of {path!r} has text that a pilot could train on", path=data)
+
+    def _texts(self, data: str) -> Iterable[str]:
+        """Texts of this rank's rows; what has none is counted, and never shown."""
+        from datasets import load_dataset
+        from datasets.utils.logging import disable_progress_bar
+
+        disable_progress_bar()
+        suffix = next((end for end in _BUILDERS if data.endswith(end)), "")
+        as_json = data.endswith((".jsonl", ".json", ".ndjson"))
+        try:
+            rows = load_dataset(_BUILDERS.get(suffix, "text"), data_files=data, split="train", streaming=True)
+            for number, row in enumerate(rows):
+                text = _text(json_row(row["text"]) if as_json else row)
+                if self._first_pass:
+                    self.rows += 1
+                    self.rows_failed += not text
+                if text and number % self._shard[1] == self._shard[0]:
+                    yield text
+        except (OSError, ValueError) as error:
+            problem = str(error).splitlines()[0][:200]
+            raise PlannerError("{path!r} cannot be read as rows ({problem})", path=data, problem=problem) from error
+
+
+def json_row(line: str) -> Any:
+    """One line of JSONL; None where it is none."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _text(row: Any) -> str:
+    """The text of one example: messages, prompt and completion, instruction, input and output, or plain text."""
+    if isinstance(row, str):
+        return row
+    if not isinstance(row, dict):
+        return ""
+    messages = row.get("messages") or row.get("conversations")
+    if isinstance(messages, list):
+        parts = [m.get("content") or m.get("value") for m in messages if isinstance(m, dict)]
+    else:
+        parts = [row.get(name) for name in _TEXTS]
+    return "\n".join(part for part in parts if isinstance(part, str) and part)
