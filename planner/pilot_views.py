@@ -10,7 +10,7 @@ from planner.pilot.compare import COMPONENTS, NAMES, Compared
 from planner.sentences import note_text
 from planner.tables import Table, titles
 from planner.texts import translated
-from planner.units import format_duration, format_gib, format_number, format_percent, format_share
+from planner.units import MiB, format_duration, format_gib, format_number, format_percent, format_share
 
 __all__ = [
     "PHASE_NAMES", "calibration_table", "cause_texts", "comparison_table", "components_chart", "loss_chart", "progress_text",
@@ -95,8 +95,8 @@ def calibration_table(calibration: Calibration, language: str = "en") -> Table:
     """Each assumption before and after, with its band, and where the new one holds or why it is refused."""
 
     def size(value: float, unit: str) -> str:
-        if unit == "bytes":
-            return format_gib(value, language=language)
+        if unit == "bytes":  # of contexts, which GiB would round away
+            return f"{format_number(value / MiB, language=language)} MiB"
         return format_percent(value, 1, language=language) if unit == "share" else format_number(value, 3, language=language)
 
     def banded(row: Assumption | None, unit: str) -> str:

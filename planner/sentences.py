@@ -141,9 +141,9 @@ def note_text(note: Note, language: str) -> str:
         shown[name] = format_gib(value, language=language) if isinstance(value, NumBytes) else value
         if name in ("what", "name"):
             shown[name] = translated(value, language)
-        elif name.endswith("share"):
+        elif name == "share":
             shown[name] = format_share(value, language=language)
-        elif name == "percent":
+        elif name.endswith("percent"):
             shown[name] = format_percent(value, language=language)
     return translated(note.template, language).format(**shown)
 

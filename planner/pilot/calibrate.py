@@ -120,10 +120,10 @@ def _slack(measurement: Measurement, job: Job, kernel: Kernel, memory: Assumptio
         return row
     ratio = reserved / allocated
     if not 1 <= ratio <= _MOST_SLACK:
-        values = {"share": ratio - 1, "most_share": _MOST_SLACK - 1}
+        values = {"percent": ratio - 1, "most_percent": _MOST_SLACK - 1}
         return row._replace(
             note=Note(
-                "{share} beyond what is allocated is not between 0 and {most_share}: the record contradicts itself, or the run was unusual",
+                "{percent} beyond what is allocated is not between 0 and {most_percent}: the record contradicts itself, or the run was unusual",
                 values,
             )
         )

@@ -124,8 +124,8 @@ def _fragmentation(case: Case, _more: float) -> Note | None:
     peak = case.memory.peak
     if not allocated or abs(peak.allocated / allocated - 1) > _AGREES:
         return None
-    values = {"share": reserved / allocated - 1, "assumed_share": float(peak.reserved / peak.allocated) - 1}
-    return Note("the allocator reserves {share} beyond what is allocated; the plan assumes {assumed_share}", values)
+    values = {"percent": reserved / allocated - 1, "assumed_percent": float(peak.reserved / peak.allocated) - 1}
+    return Note("the allocator reserves {percent} beyond what is allocated; the plan assumes {assumed_percent}", values)
 
 
 def _context_band(case: Case, _more: float) -> Note | None:

@@ -387,8 +387,8 @@ _PILOT = {
     "expandable segments leave less unused than the plan assumes": (
         "genişleyebilen segmentler (expandable segments) planın varsaydığından daha az boşluk bırakır"
     ),
-    "the allocator reserves {share} beyond what is allocated; the plan assumes {assumed_share}": (
-        "bellek ayırıcı, ayrılanın {share} fazlasını tutar; planın varsayımı {assumed_share}"
+    "the allocator reserves {percent} beyond what is allocated; the plan assumes {assumed_percent}": (
+        "bellek ayırıcı, ayrılandan {percent} fazlasını tutar; planın varsayımı {assumed_percent}"
     ),
     "the card is at its power limit: {watts} of {limit} W": "kart güç sınırında: {limit} W'ın {watts} W'ı",
     "the card waits for the host: it is busy {percent} of the time": "kart ana makineyi bekliyor: zamanın yalnız {percent} kadarında meşgul",
@@ -409,8 +409,8 @@ _PILOT = {
         "aynı sürücüyle, hesaplama yeteneği (compute capability) {capability} olan kartlar için"
     ),
     "the record has no peaks of GPU memory": "kayıtta GPU belleğinin tepe değerleri yok",
-    "{share} beyond what is allocated is not between 0 and {most_share}: the record contradicts itself, or the run was unusual": (
-        "ayrılanın {share} fazlası 0 ile {most_share} arasında değil: kayıt kendisiyle çelişiyor ya da çalışma olağandışıydı"
+    "{percent} beyond what is allocated is not between 0 and {most_percent}: the record contradicts itself, or the run was unusual": (
+        "ayrılandan {percent} fazlası 0 ile {most_percent} arasında değil: kayıt kendisiyle çelişiyor ya da çalışma olağandışıydı"
     ),
     "for {method} with the attention kernel {kernel}, on any card": "{kernel} attention çekirdeğiyle {method} için, her kartta",
     "the record has too few steps to tell how long one takes": "kayıttaki adımlar, birinin ne kadar sürdüğünü söylemeye yetmez",
