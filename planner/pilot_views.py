@@ -61,10 +61,13 @@ def _figure(value: float | None, unit: str, language: str) -> str:
 
 
 def cause_texts(rows: Sequence[Compared], language: str = "en") -> list[str]:
-    """What explains a row's residual, a line each."""
-    return [
-        f"{translated(NAMES.get(row.name, row.name), language)}: {note_text(row.cause, language)}" for row in rows if row.cause
-    ]
+    """What explains residuals, a line for each cause with the parts that it is about."""
+    parts: dict[str, list[str]] = {}
+    for row in rows:
+        if row.cause:
+            name = translated(NAMES.get(row.name, row.name), language)
+            parts.setdefault(note_text(row.cause, language), []).append(name)
+    return [f"{', '.join(names)}: {cause}" for cause, names in parts.items()]
 
 
 def components_chart(rows: Sequence[Compared], sentence: str, language: str = "en") -> Figure:

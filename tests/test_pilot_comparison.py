@@ -58,8 +58,9 @@ def record(job: Job, *, scale: float = 1.0, slack: float = 1.2, context: int = 5
         "components": {name: int(scale * float(step.get(name, 0))) for name in COMPONENTS[:5]},
         "step_seconds": float(step_time(job, RTX_4090).seconds), "nvml": {"peak_used_bytes": float(int(reserved) + context)},
     }  # fmt: skip
-    values |= {"tokens_per_s": job.micro_batch_size * job.sequence_length / values["step_seconds"]}
-    return Measurement(**(values | fields))
+    values |= fields
+    rate = job.micro_batch_size * job.sequence_length / values["step_seconds"]
+    return Measurement(**{"tokens_per_s": rate, **values})
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ class PilotComparison(widgets.VBox):
         self._calibration: Calibration | None = None
         self._used: Calibration | None = None  # that the plan has now; the next pilot adds to it
         self.result, self.legend, self.table, self.assumptions = (widgets.HTML() for _ in range(4))
-        self.chart, self.use = Chart(height=340), widgets.Button()
+        self.chart, self.use = Chart(height=340), widgets.Button(layout={"align_self": "flex-start"})
         self.use.on_click(self._on_click)
         super().__init__([self.result, self.legend, self.chart, self.table, self.assumptions, self.use])
         self.add_class("planner-parts")
