@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,6 +25,8 @@ from planner.job_options import (
 )
 from planner.nodes import cards_needed
 from planner.offers_command import offers
+from planner.pilot.calibrate import calibrated
+from planner.pilot.record import read_measurement
 from planner.pilot_command import pilot
 from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan
 from planner.remedies import remedies
@@ -75,6 +78,9 @@ def lab(port: int | None, no_browser: bool) -> None:
 @job_options
 @sharding_options
 @click.option("--gpu", default=DEFAULT_GPU, show_default=True, help="card to fit on, by id or name")
+@click.option(
+    "--pilot", "record", metavar="FILE", help="plan with what a pilot measured (its measurement.json), where that holds"
+)
 @click.option("--explain", is_flag=True, help="every line with its formula, numbers and source")
 @click.option("--json", "as_json", is_flag=True, help="one JSON document on standard output")
 @click.option("--language", type=click.Choice(LANGUAGES), default="en", help="language of the answer")
@@ -86,6 +92,7 @@ def estimate(
     gpus_per_node: int,
     offload: str,
     revision: str | None,
+    record: str | None,
     explain: bool,
     as_json: bool,
     language: str,
@@ -97,7 +104,8 @@ def estimate(
     """
     with bad_input(language):
         job = job_of(model, revision, options)
-        plan = make_plan(job, find_gpu(gpu), sharding=sharding_of(job, num_gpus, sharding, gpus_per_node, offload))
+        assumptions = calibrated(read_measurement(Path(record))).memory if record else None
+        plan = make_plan(job, find_gpu(gpu), assumptions, sharding_of(job, num_gpus, sharding, gpus_per_node, offload))
     click.echo(json.dumps(_document(plan), indent=2, allow_nan=False) if as_json else _report(plan, explain, language))
     sys.exit(FITS if plan.fits else DOES_NOT_FIT)
 
@@ -122,7 +130,7 @@ def _document(plan: Plan) -> dict[str, Any]:
             "low_bytes": int(peak.low), "high_bytes": int(peak.high), "instant": peak.instant,
         },
         "headroom_bytes": plan.headroom_bytes,
-        "largest_micro_batch": largest_that_fits(plan.job, plan.gpu, "micro_batch_size", plan.sharding),
+        "largest_micro_batch": largest_that_fits(plan.job, plan.gpu, "micro_batch_size", plan.sharding, plan.assumptions),
         "trained_params": int(plan.job.trained_params),
         "lines": [
             {
@@ -146,12 +154,12 @@ def _report(plan: Plan, explain: bool, language: str) -> str:
         parts.append(f"  {format_gib(size, language=language):>10}  {translated(COMPONENT_NAMES[component], language)}")
     parts += ["", *note_texts(plan, language)]
     if not plan.fits:
-        parts += [f"- {remedy_text(remedy, language)}" for remedy in remedies(job, gpu, plan.sharding)]
-        larger = cards_that_fit(job, load_gpus().values())
+        parts += [f"- {remedy_text(remedy, language)}" for remedy in remedies(job, gpu, plan.sharding, plan.assumptions)]
+        larger = cards_that_fit(job, load_gpus().values(), plan.assumptions)
         if larger:
             names = ", ".join(other.gpu.label for other in larger[:5])
             parts.append(translated("Smallest cards that hold it: {cards}", language).format(cards=names))
-        (need,) = cards_needed(job, [gpu])
+        (need,) = cards_needed(job, [gpu], assumptions=plan.assumptions)
         several = translated("How many {gpu} it takes: {count} ({why})", language)
         count = str(need.num_gpus) if need.plan.fits else f"> {need.num_gpus}"
         parts.append(several.format(gpu=gpu.label, count=count, why=need_text(need, language)))

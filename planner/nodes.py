@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.errors import InvalidJob
 from planner.hardware import Gpu
 from planner.job import Job
-from planner.memory import MemoryBreakdown, card_kind, memory_breakdown
+from planner.memory import Assumptions, MemoryBreakdown, card_kind, memory_breakdown
 from planner.plan import Plan
 from planner.sharding import Sharding
 
@@ -40,15 +40,15 @@ def ways_to_share(job: Job, num_gpus: int, gpus_per_node: int = 8) -> list[Shard
     return [*ways, Sharding("fsdp", num_gpus, gpus_per_node, divided_base=four_bit)]
 
 
-def cards_needed(job: Job, gpus: Iterable[Gpu], gpus_per_node: int = 8) -> list[Need]:
+def cards_needed(job: Job, gpus: Iterable[Gpu], gpus_per_node: int = 8, assumptions: Assumptions | None = None) -> list[Need]:
     """For each card, how many of them hold the job at its micro-batch; fewest first, then the smallest card."""
-    memories: dict[tuple[int, Sharding | None], MemoryBreakdown] = {}
+    memories: dict[tuple[tuple[int, ...], Sharding | None], MemoryBreakdown] = {}
 
     def plan_of(gpu: Gpu, sharding: Sharding | None) -> Plan:
-        key = (card_kind(gpu), sharding)
+        key = (card_kind(gpu, assumptions), sharding)
         if key not in memories:
-            memories[key] = memory_breakdown(job, gpu, sharding=sharding)
-        return Plan(job, gpu, memories[key], sharding)
+            memories[key] = memory_breakdown(job, gpu, assumptions, sharding)
+        return Plan(job, gpu, memories[key], sharding, assumptions)
 
     def need(gpu: Gpu) -> Need:
         alone = best = plan_of(gpu, None)

@@ -1,22 +1,26 @@
 """The `planner pilot` command: a few real steps on the attached GPU, or on the CPU for trying, held against the plan."""
 
+import asyncio
 import json
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from planner.catalogues import find_gpu
-from planner.errors import PlannerError, UnknownName
-from planner.hardware import Gpu
+from planner.dryrun.process import dry_run_in_process
+from planner.dryrun.summary import DryRunSummary
+from planner.errors import PlannerError
+from planner.job import Job
 from planner.job_options import BAD_INPUT, DOES_NOT_FIT, FITS, bad_input, job_of, job_options, sharding_options
-from planner.pilot.compare import Compared, compared, verdict
+from planner.pilot.calibrate import Calibration, calibrated
+from planner.pilot.compare import Compared, card_of, compared, verdict
 from planner.pilot.record import Measurement
 from planner.pilot.run import Run, devices, missing_packages, start
-from planner.pilot_views import comparison_table, found_sentences, step_text
+from planner.pilot_views import calibration_table, cause_texts, comparison_table, found_sentences, step_text
 from planner.sentences import note_text
 from planner.sharding import sharding_of
 from planner.texts import LANGUAGES, translated
@@ -84,9 +88,11 @@ def pilot(
         except KeyboardInterrupt:
             run.cancel()
         found = run.finish()
-    gpu = None if cpu else _known(cards[0])
-    rows = compared(found, gpu)
-    click.echo(_document(run, found, rows) if as_json else _report(run, found, rows, language))
+    rows = compared(found, dry_run=None if cpu else _dry_run(found))
+    calibration = None
+    with suppress(PlannerError):  # a processor, or a run that did not go through
+        calibration = calibrated(found)
+    click.echo(_document(run, found, rows) if as_json else _report(run, found, rows, calibration, language))
     sys.exit({"done": FITS, "cancelled": FITS, "out of memory": DOES_NOT_FIT}.get(found.state, BAD_INPUT))
 
 
@@ -99,11 +105,14 @@ def _availability(cards: list[str], language: str) -> str:
     return translated("a pilot can run here, on {cards}", language).format(cards=", ".join(cards))
 
 
-def _known(name: str) -> Gpu | None:
-    try:
-        return find_gpu(name)
-    except UnknownName:
+def _dry_run(found: Measurement) -> DryRunSummary | None:
+    """The dry run of the job that was piloted, on the same card; after the pilot, whose speed it would change."""
+    gpu = card_of(found)
+    if gpu is None or found.state == "cancelled":
         return None
+    with suppress(PlannerError):  # the libraries here are none that it knows, or it does not know the job
+        return asyncio.run(dry_run_in_process(Job(**found.job), gpu))
+    return None
 
 
 def _watch(run: Run, language: str) -> None:
@@ -121,10 +130,20 @@ def _watch(run: Run, language: str) -> None:
         time.sleep(0.2)
 
 
-def _report(run: Run, found: Measurement, rows: list[Compared], language: str) -> str:
-    parts = [note_text(verdict(found, rows), language) + ".", ""]
+def _report(run: Run, found: Measurement, rows: list[Compared], calibration: Calibration | None, language: str) -> str:
+    parts, say = [note_text(verdict(found, rows), language) + ".", ""], partial(translated, language=language)
     if rows:
-        parts += [comparison_table(rows, language).text(), ""]
+        parts += [comparison_table(rows, language).text(), "", *(f"- {text}" for text in cause_texts(rows, language)), ""]
+    if calibration:
+        parts += [
+            say("What this pilot says about the plan's assumptions"),
+            "",
+            calibration_table(calibration, language).text(),
+            "",
+        ]
+    if calibration and calibration.useful:
+        line = say("planner estimate --pilot {path} plans with these figures.")
+        parts.append(line.format(path=run.folder / "measurement.json"))
     parts += found_sentences(found, language)
     if found.environment.get("device") == "cpu":
         parts.append(translated("On the processor: sizes of what stays are real, peaks and times are no GPU's.", language))
@@ -136,6 +155,12 @@ def _document(run: Run, found: Measurement, rows: list[Compared]) -> str:
     document = {
         "folder": str(run.folder),
         "measurement": found.model_dump(mode="json"),
-        "compared": [{**row._asdict(), "difference": row.difference} for row in rows],
-    }
+        "compared": [
+            {
+                **row._asdict(), "residual": row.residual, "difference": row.difference, "dry_difference": row.dry_difference,
+                "cause": row.cause and note_text(row.cause, "en"),
+            }
+            for row in rows
+        ],
+    }  # fmt: skip
     return json.dumps(document, indent=2, allow_nan=False)

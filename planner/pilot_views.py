@@ -1,16 +1,22 @@
-"""A pilot in words, a table and a chart, in either language."""
+"""A pilot in words, tables and charts, in either language."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from planner.figures import Figure
-from planner.pilot.compare import NAMES, Compared
+from planner.assumption import Assumption
+from planner.figures import Figure, base_layout, in_gib
+from planner.pilot.calibrate import Calibration
+from planner.pilot.compare import COMPONENTS, NAMES, Compared
 from planner.pilot.record import Measurement
+from planner.sentences import note_text
 from planner.tables import Table, titles
 from planner.texts import translated
-from planner.units import format_duration, format_gib, format_number, format_share
+from planner.units import MiB, format_duration, format_gib, format_number, format_percent, format_share
 
-__all__ = ["PHASE_NAMES", "comparison_table", "found_sentences", "loss_chart", "progress_text", "step_text"]
+__all__ = [
+    "PHASE_NAMES", "calibration_table", "cause_texts", "comparison_table", "components_chart", "found_sentences", "loss_chart", "progress_text",
+    "step_text",
+]  # fmt: skip
 
 PHASE_NAMES = {
     "load": "model loaded", "adapters": "adapters attached", "resident": "step begun", "blocks": "blocks done", "forward": "forward",
@@ -18,22 +24,96 @@ PHASE_NAMES = {
 }  # fmt: skip
 
 
-def comparison_table(rows: Sequence[Compared], language: str = "en") -> Table:
-    """Plan beside pilot, and how far the plan is from it."""
+# The three sides, each with its figure of a row and its colour.
+_SIDES = (
+    ("Closed form", "closed_form", "series-1"), ("Dry run", "dry_run", "series-2"),
+    ("Pilot", "measured", "series-3"),
+)  # fmt: skip
 
-    def shown(value: float | None, unit: str) -> str:
-        if value is None:
-            return "–"
-        return format_duration(value, language=language) if unit == "seconds" else format_gib(value, language=language)
+
+def comparison_table(rows: Sequence[Compared], language: str = "en") -> Table:
+    """Closed form, dry run where there is one, and pilot; how far the first two are from the third."""
+    with_dry_run = any(row.dry_run is not None for row in rows)
+
+    def share(value: float | None) -> str:
+        return "–" if value is None else format_share(value, language=language)
+
+    def cells(row: Compared) -> tuple[str, ...]:
+        closed, dry, pilot, residual = (
+            _figure(value, row.unit, language) for value in (row.closed_form, row.dry_run, row.measured, row.residual)
+        )
+        name = translated(NAMES.get(row.name, row.name), language)
+        if with_dry_run:
+            return name, closed, dry, pilot, residual, share(row.difference), share(row.dry_difference)
+        return name, closed, pilot, residual, share(row.difference)
+
+    if with_dry_run:
+        columns = titles(language, "Part", "Closed form", "Dry run", "Pilot", "Residual", "Closed form off by", "Dry run off by")
+    else:
+        columns = titles(language, "Part", "Closed form", "Pilot", "Residual", "Closed form off by")
+    return Table(columns, tuple(map(cells, rows)))
+
+
+def _figure(value: float | None, unit: str, language: str) -> str:
+    if value is None:
+        return "–"
+    if unit == "bytes":
+        return format_gib(value, language=language)
+    return format_duration(value, language=language) if unit == "seconds" else format_number(value, language=language)
+
+
+def cause_texts(rows: Sequence[Compared], language: str = "en") -> list[str]:
+    """What explains residuals, a line for each cause with the parts that it is about."""
+    parts: dict[str, list[str]] = {}
+    for row in rows:
+        if row.cause:
+            name = translated(NAMES.get(row.name, row.name), language)
+            parts.setdefault(note_text(row.cause, language), []).append(name)
+    return [f"{', '.join(names)}: {cause}" for cause, names in parts.items()]
+
+
+def components_chart(rows: Sequence[Compared], sentence: str, language: str = "en") -> Figure:
+    """Three bars per component: closed form, dry run where there is one, pilot. `sentence` is the verdict, which it reads out."""
+    shown = [row for row in rows if row.name in COMPONENTS]
+    names = [translated(NAMES.get(row.name, row.name), language) for row in shown]
+    data = []
+    for side, field, colour in _SIDES:
+        sizes = [getattr(row, field) for row in shown]
+        if any(size is not None for size in sizes):
+            name = translated(side, language)
+            data.append(
+                {
+                    "type": "bar", "name": name, "x": names, "y": in_gib(size or 0 for size in sizes),
+                    "customdata": [_figure(size, "bytes", language) for size in sizes],
+                    "hovertemplate": "%{x}<br>" + name + ": %{customdata}<extra></extra>",
+                    "marker": {"color": f"var(--planner-{colour})", "line": {"color": "var(--planner-surface)", "width": 1}},
+                }
+            )  # fmt: skip
+    top = 1.1 * max((value for trace in data for value in trace["y"]), default=1.0)
+    layout = base_layout(language, top, barmode="group", bargap=0.3, xaxis={"automargin": True})
+    return Figure(
+        {"data": data, "layout": layout}, f"{translated('Closed form, dry run and pilot by component', language)}: {sentence}"
+    )
+
+
+def calibration_table(calibration: Calibration, language: str = "en") -> Table:
+    """Each assumption before and after, with its band, and where the new one holds or why it is refused."""
+
+    def size(value: float, unit: str) -> str:
+        if unit == "bytes":  # of contexts, which GiB would round away
+            return f"{format_number(value / MiB, language=language)} MiB"
+        return format_percent(value, 1, language=language) if unit == "share" else format_number(value, 3, language=language)
+
+    def banded(row: Assumption | None, unit: str) -> str:
+        return "–" if row is None else f"{size(row.value, unit)} ({size(row.low, unit)} – {size(row.high, unit)})"
 
     lines = [
         (
-            translated(NAMES.get(row.name, row.name), language), shown(row.predicted, row.unit), shown(row.measured, row.unit),
-            "–" if row.difference is None else format_share(row.difference, language=language),
+            translated(row.name, language), banded(row.before, row.unit), banded(row.after, row.unit), note_text(row.note, language),
         )
-        for row in rows
+        for row in calibration.rows
     ]  # fmt: skip
-    return Table(titles(language, "Part", "Plan", "Pilot", "Difference"), tuple(lines))
+    return Table(titles(language, "Assumption", "Before", "After", "Where it holds, or why it is refused"), tuple(lines))
 
 
 def step_text(event: dict[str, Any], language: str = "en") -> str:

@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.compute import StepTime, step_time
+from planner.compute import SpeedAssumptions, StepTime, step_time
 from planner.errors import InvalidJob, PlannerError
 from planner.hardware import Gpu
 from planner.host_memory import HostMemory, host_memory
 from planner.job import Job
-from planner.memory import card_kind, memory_breakdown
+from planner.memory import Assumptions, card_kind, memory_breakdown
 from planner.nodes import ways_to_share
 from planner.plan import Note, NumBytes, sweep
 from planner.sharding import Sharding
@@ -30,6 +30,8 @@ class Demand:
     terms: SpotTerms = field(default_factory=SpotTerms)
     changed_stages: tuple[tuple[str, float], ...] = ()
     prepare_on_gpu: bool = False
+    assumptions: Assumptions | None = None  # None: the published ones
+    speed: SpeedAssumptions | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Placements:
             if needed > gpu.usable_memory_bytes:
                 continue
             try:
-                step = step_time(job, gpu, sharding, fabric_bytes_per_s=fabric)
+                step = step_time(job, gpu, sharding, fabric_bytes_per_s=fabric, assumptions=self.demand.speed)
             except PlannerError as error:
                 return Note(error.template, error.values)
             found.append(Placement(job, gpu, sharding, nodes, needed, high, step))
@@ -111,7 +113,7 @@ class Placements:
 
         With it what it needs, and the upper end of that. Raises InvalidJob.
         """
-        key, limit = (card_kind(gpu), sharding, rows), gpu.usable_memory_bytes
+        key, limit = (card_kind(gpu, self.demand.assumptions), sharding, rows), gpu.usable_memory_bytes
         sizes = [size for size in range(1, min(rows, 128) + 1) if rows % size == 0]
         if key not in self._needs:
             try:
@@ -133,10 +135,10 @@ class Placements:
         """
         import numpy as np
 
-        whole = memory_breakdown(self._with(sizes[-1], rows), gpu, sharding=sharding).peak
+        whole = memory_breakdown(self._with(sizes[-1], rows), gpu, self.demand.assumptions, sharding).peak
         if not sizes[:-1]:
             return [(float(whole.device), float(whole.high))]
-        several = sweep(self._with(1, rows), gpu, sharding, micro_batch_size=sizes[:-1]).peak
+        several = sweep(self._with(1, rows), gpu, sharding, self.demand.assumptions, micro_batch_size=sizes[:-1]).peak
         ends = (np.broadcast_to(end, (len(sizes) - 1,)).tolist() for end in (several.device, several.high))
         return [*zip(*ends, strict=True), (float(whole.device), float(whole.high))]
 

@@ -70,6 +70,7 @@ class Plan:
     gpu: Gpu
     memory: MemoryBreakdown
     sharding: Sharding | None = None
+    assumptions: Assumptions | None = None  # that `memory` was made with, where they are not the published ones
 
     @property
     def headroom_bytes(self) -> int:
@@ -113,12 +114,13 @@ class Plan:
             )
         if gpu.memory_basis.startswith("nominal"):
             found.append(Note("usable memory of {gpu} is estimated from the number on the box", {"gpu": gpu.label}))
+        found += [Note("{name} as measured: {source}", {"name": name, "source": source}) for name, source in self.memory.measured]
         return tuple(found)
 
 
 def make_plan(job: Job, gpu: Gpu, assumptions: Assumptions | None = None, sharding: Sharding | None = None) -> Plan:
     """The plan of `job` on one `gpu`, or on each of several that share it. Fit is judged per card."""
-    return Plan(job, gpu, memory_breakdown(job, gpu, assumptions, sharding), sharding)
+    return Plan(job, gpu, memory_breakdown(job, gpu, assumptions, sharding), sharding, assumptions)
 
 
 # What may be many numbers at once, or be searched for its largest value; and no more than this of each.
@@ -132,7 +134,9 @@ def _known_number(field: str) -> None:
         )
 
 
-def sweep(job: Job, gpu: Gpu | None = None, sharding: Sharding | None = None, **arrays: Any) -> MemoryBreakdown:
+def sweep(
+    job: Job, gpu: Gpu | None = None, sharding: Sharding | None = None, assumptions: Assumptions | None = None, **arrays: Any
+) -> MemoryBreakdown:
     """The breakdown of many jobs at once: numeric fields of `job` as lists or NumPy arrays of one shape, or that broadcast.
 
     The extremes of each array are checked as a job; every `bytes` of the result is an array. Raises InvalidJob.
@@ -152,10 +156,12 @@ def sweep(job: Job, gpu: Gpu | None = None, sharding: Sharding | None = None, **
         np.broadcast_shapes(*(array.shape for array in values.values()))
     except ValueError as error:
         raise InvalidJob("the values do not fit together as arrays ({problem})", problem=str(error)) from error
-    return memory_breakdown(Job.model_construct(**(job.fields | values)), gpu, sharding=sharding)
+    return memory_breakdown(Job.model_construct(**(job.fields | values)), gpu, assumptions, sharding)
 
 
-def largest_that_fits(job: Job, gpu: Gpu, field: str, sharding: Sharding | None = None) -> int:
+def largest_that_fits(
+    job: Job, gpu: Gpu, field: str, sharding: Sharding | None = None, assumptions: Assumptions | None = None
+) -> int:
     """The largest value of one numeric field (micro_batch_size, sequence_length, lora_rank ...) with which the job still fits.
 
     0 where not even 1 fits. The peak grows with tokens, so those are bisected; with paged states it may fall as the rank grows
@@ -166,13 +172,13 @@ def largest_that_fits(job: Job, gpu: Gpu, field: str, sharding: Sharding | None 
         import numpy as np
 
         ranks = np.arange(1, min(job.architecture.hidden_size, 65536) + 1)
-        needed = np.broadcast_to(sweep(job, gpu, sharding, **{field: ranks}).peak.device, ranks.shape)
+        needed = np.broadcast_to(sweep(job, gpu, sharding, assumptions, **{field: ranks}).peak.device, ranks.shape)
         fitting = ranks[needed <= gpu.usable_memory_bytes]
         return int(fitting[-1]) if len(fitting) else 0
     limit = job.architecture.max_position_embeddings - job.virtual_tokens if field == "sequence_length" else 65536
 
     def fits(value: int) -> bool:
-        return make_plan(job.changed(**{field: value}), gpu, sharding=sharding).fits
+        return make_plan(job.changed(**{field: value}), gpu, assumptions, sharding).fits
 
     low, high = 0, 1
     while high <= limit and fits(high):
@@ -184,15 +190,15 @@ def largest_that_fits(job: Job, gpu: Gpu, field: str, sharding: Sharding | None 
     return low
 
 
-def cards_that_fit(job: Job, gpus: Iterable[Gpu]) -> list[Plan]:
+def cards_that_fit(job: Job, gpus: Iterable[Gpu], assumptions: Assumptions | None = None) -> list[Plan]:
     """Plans on the cards that the job fits, the smallest card first."""
-    memories: dict[int, MemoryBreakdown] = {}
+    memories: dict[tuple[int, ...], MemoryBreakdown] = {}
     plans = []
     for gpu in gpus:
-        kind = card_kind(gpu)
+        kind = card_kind(gpu, assumptions)
         if kind not in memories:
-            memories[kind] = memory_breakdown(job, gpu)
-        plans.append(Plan(job, gpu, memories[kind]))
+            memories[kind] = memory_breakdown(job, gpu, assumptions)
+        plans.append(Plan(job, gpu, memories[kind], assumptions=assumptions))
     return sorted((plan for plan in plans if plan.fits), key=lambda plan: (plan.gpu.usable_memory_bytes, plan.gpu.name))
 
 
@@ -203,7 +209,7 @@ def compared_plans(plan: Plan) -> list[Plan]:
         base = plan.sharding and plan.sharding.kind in ("fsdp", "hybrid") and job.quantization in ("nf4", "fp4")
         sharding = plan.sharding and replace(plan.sharding, divided_base=bool(base))
         with suppress(InvalidJob):
-            plans.append(plan if job == plan.job else make_plan(job, plan.gpu, sharding=sharding))
+            plans.append(plan if job == plan.job else make_plan(job, plan.gpu, plan.assumptions, sharding))
     return plans
 
 

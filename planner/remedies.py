@@ -7,6 +7,7 @@ from typing import Any
 from planner.errors import InvalidJob
 from planner.hardware import Gpu
 from planner.job import Job
+from planner.memory import Assumptions
 from planner.plan import Plan, make_plan
 from planner.sharding import Sharding
 
@@ -78,16 +79,16 @@ def _candidates(job: Job) -> Iterable[tuple[str, dict[str, Any], str]]:
         yield "half the LoRA rank", {"lora_rank": job.lora_rank // 2}, "a smaller adapter can learn less"
 
 
-def remedies(job: Job, gpu: Gpu, sharding: Sharding | None = None) -> list[Remedy]:
+def remedies(job: Job, gpu: Gpu, sharding: Sharding | None = None, assumptions: Assumptions | None = None) -> list[Remedy]:
     """Changes that need less memory on `gpu`: those that fit alone, then the rest, each by what it saves.
 
     A change that does not exist for this job is left out.
     """
-    needed = make_plan(job, gpu, sharding=sharding).memory.peak.device
+    needed = make_plan(job, gpu, assumptions, sharding).memory.peak.device
     found = []
     for action, changes, cost in _candidates(job):
         try:
-            plan = make_plan(job.changed(**changes), gpu, sharding=sharding)
+            plan = make_plan(job.changed(**changes), gpu, assumptions, sharding)
         except InvalidJob:
             continue
         saved = int(needed - plan.memory.peak.device)

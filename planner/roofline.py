@@ -28,6 +28,7 @@ class SpeedAssumptions(BaseModel):
     memory_share: Assumption = assumed(0.8, 0.7, 0.9, f"{_FIT}; of the bandwidth")
     attention_share: Assumption = assumed(0.5, 0.4, 0.6, f"{_FIT}; of what matrix multiplications sustain")
     experts_share: Assumption = assumed(0.85, 0.6, 1.0, f"{_FIT}; of what matrix multiplications sustain")
+    measured_matmul_share: dict[str, Assumption] = {}  # measured by a pilot, by the card's id; it holds on that card only
     # energy and time
     joules_per_teraflop: Assumption = assumed(1.65, 1.4, 1.9, f"{_FIT}; what a whole A100 draws in matrix multiplications")
     operation_s: Assumption = assumed(20e-6, 12e-6, 36e-6, f"{_FIT}; Python, autograd and launch of one operator on the host")
@@ -70,7 +71,8 @@ def card_rates(job: Job, gpu: Gpu, assumptions: SpeedAssumptions) -> Rates:
     """The card's rates for `job`. Raises PlannerError where the catalogue has no peak or no bandwidth.
 
     Matrix multiplications sustain a share of the peak, or what the card's power pays for, whichever is less: power is what holds
-    a T4, an L4 or an H100 below its peak. bf16 on a card without bf16 tensor cores runs at the fp32 rate.
+    a T4, an L4 or an H100 below its peak. A share that a pilot measured has that in
+    it. bf16 on a card without bf16 tensor cores runs at the fp32 rate.
     """
     sixteen_bit = gpu.peak_fp16_flops_per_s or gpu.peak_bf16_flops_per_s
     bandwidth = gpu.memory_bandwidth_bytes_per_s
@@ -79,14 +81,15 @@ def card_rates(job: Job, gpu: Gpu, assumptions: SpeedAssumptions) -> Rates:
             "the {what} of {gpu} is not known, so its speed cannot be predicted; choose another card",
             field="gpu", what="peak rate" if sixteen_bit is None else "memory bandwidth", gpu=gpu.label,
         )  # fmt: skip
-    share = assumptions.matmul_share.value
+    measured = assumptions.measured_matmul_share.get(gpu.id)
+    share = (measured or assumptions.matmul_share).value
     fp32 = sixteen_bit * _fp32_share(gpu)
     bf16 = job.precision.startswith("bf16")
     if job.numbers.compute_bytes == 4 or (bf16 and gpu.supports_bf16 is False):
         return Rates(fp32, fp32 * share, fp32 * share, bandwidth * assumptions.memory_share.value)
     peak = (gpu.peak_bf16_flops_per_s if bf16 else gpu.peak_fp16_flops_per_s) or sixteen_bit
     sustained = share
-    if gpu.tdp_watts:
+    if gpu.tdp_watts and not measured:
         energy = 1.0 if gpu.compute_capability == (8, 0) else _ENERGY.get(gpu.architecture, _ENERGY_OF_5_NM)
         watts_at_peak = peak * 1e-12 * assumptions.joules_per_teraflop.value * energy
         sustained = min(share, gpu.tdp_watts / watts_at_peak)

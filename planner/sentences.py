@@ -11,7 +11,7 @@ from planner.plan import Note, NumBytes, Plan
 from planner.remedies import Remedy
 from planner.sharding import Sharding
 from planner.texts import translated
-from planner.units import format_count, format_gib, format_share
+from planner.units import format_count, format_gib, format_percent, format_share
 
 __all__ = [
     "METHOD_NAMES",
@@ -143,6 +143,8 @@ def note_text(note: Note, language: str) -> str:
             shown[name] = translated(value, language)
         elif name == "share":
             shown[name] = format_share(value, language=language)
+        elif name.endswith("percent"):
+            shown[name] = format_percent(value, language=language)
     return translated(note.template, language).format(**shown)
 
 

@@ -67,7 +67,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "comparison": {"sentences", "figures", "tables"},
         "offer_views": {"sentences", "figures", "tables"},
         "run_sentences": {"sentences", "offer_views"},
-        "pilot_views": {"figures", "tables"},
+        "pilot_views": {"sentences", "figures", "tables"},
         "timeline": {"figures", "plotly_js"},
         "plotly_js": set(),
         "export": set(),

@@ -114,7 +114,7 @@ def test_a_pilot_that_measures_what_was_planned_holds() -> None:
     assert {"load", "forward", "backward", "optimizer", "reserved"} <= {row.name for row in rows}
     assert note_text(verdict(on_a_card(), rows), "en").startswith("the plan holds: ")
     step = next(row for row in rows if row.unit == "seconds")
-    assert step.measured == 1.0 and step.predicted
+    assert step.measured == 1.0 and step.closed_form
 
 
 def test_a_pilot_that_needs_more_says_what_was_off() -> None:
@@ -158,7 +158,7 @@ def test_a_pilot_trains_and_holds_what_was_planned(fields: dict[str, Any], runs:
     assert losses[-1] < losses[0] and found.error_rate == 0
     assert found.environment["device"] == "cpu" and found.environment["versions"]["torch"]
     for row in compared(found):  # rotary frequencies are buffers, and each 4-bit layer has tables of about a kilobyte
-        assert row.measured == pytest.approx(row.predicted, abs=40_000 if row.name == "quantization_state" else 256)
+        assert row.measured == pytest.approx(row.closed_form, abs=40_000 if row.name == "quantization_state" else 256)
     assert not [row for row in compared(found) if row.name in ("load", "forward", "backward", "reserved")]
     assert read_measurement(run.folder / "measurement.json") == found
 
@@ -348,7 +348,7 @@ def test_the_card_starts_watches_and_compares(runs: Path, monkeypatch: pytest.Mo
     card = asyncio.run(visit())
     assert "step 6 of 6" in card.status.value
     assert len(card.chart.spec["data"][0]["y"]) == 6
-    assert "optimizer states" in card.result.value and "the plan holds" in card.result.value
+    assert "optimizer states" in card.comparison.table.value and "the plan holds" in card.comparison.result.value
     assert not card.start.disabled
     card.translate("tr")
     assert "adım 6/6" in card.status.value
@@ -367,7 +367,7 @@ def test_a_new_kernel_takes_up_a_running_pilot_and_can_end_it(runs: Path) -> Non
         return card
 
     card = asyncio.run(visit())
-    assert "cancelled after" in card.result.value
+    assert "cancelled after" in card.comparison.result.value
     assert run.process and run.process.wait(20) is not None
 
 

@@ -44,7 +44,7 @@ STEPS = ("step 1", "step 2")
 CALLED = (
     "Cheapest", "Fastest", "Written to", "Provider", "RAM", "disk", "network between machines", "peak rate", "memory bandwidth",
     "model on its first rank", "about {date}, up to {days} days old", "{date}, {days} days old", "machine is paid", "adapter", "weights",
-    "base and adapter being merged", "optimizer states and master weights", "reserved", "on the card",
+    "base and adapter being merged", "optimizer states and master weights", "reserved", "on the card", "share of the peak rate",
 )  # fmt: skip
 
 

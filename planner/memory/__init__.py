@@ -37,6 +37,7 @@ class MemoryBreakdown:
     kernel: str
     allocated_at: dict[str, Any]  # instant -> bytes, resident lines included
     peak: Peak
+    measured: tuple[tuple[str, str], ...] = ()  # what of the peak a pilot has measured, and which
 
     @cached_property
     def letters(self) -> dict[str, Any]:
@@ -81,9 +82,13 @@ class MemoryBreakdown:
         return {letter: value for letter, value in self.letters.items() if letter in words}
 
 
-def card_kind(gpu: Gpu) -> int:
-    """All that a breakdown asks of a card: cards of one kind (7 and older, 8, 9, 10 and newer) have the same breakdown."""
-    return min(max((gpu.compute_capability or (8, 0))[0], 7), 10)
+def card_kind(gpu: Gpu, assumptions: Assumptions | None = None) -> tuple[int, ...]:
+    """All that a breakdown asks of a card: cards of one kind (7 and older, 8, 9, 10 and newer) have the same breakdown.
+
+    A context that was measured holds for one architecture, so with one of them kinds are architectures.
+    """
+    capability = gpu.compute_capability or (8, 0)
+    return capability if assumptions and assumptions.measured_context else (min(max(capability[0], 7), 10),)
 
 
 def memory_breakdown(
@@ -110,5 +115,9 @@ def memory_breakdown(
         totals[instant] = totals.get(instant, 0) + size
     resident = totals.pop(RESIDENT)
     allocated_at = {i: totals[i] + (0 if i == "load" else resident) for i in INSTANTS if i in totals}
-    peak = device_peak(allocated_at, kernel, assumptions, capability, several_gpus=sharding is not None)
-    return MemoryBreakdown(job, tuple(lines), kernel.name, allocated_at, peak)
+    slack = assumptions.slack(job.method, kernel, several_gpus=sharding is not None)
+    context = assumptions.context(capability)
+    peak = device_peak(allocated_at, slack, context)
+    named = (("CUDA context", context), ("allocator slack", slack))
+    measured = tuple((name, row.source) for name, row in named if row.calibrated)
+    return MemoryBreakdown(job, tuple(lines), kernel.name, allocated_at, peak, measured)

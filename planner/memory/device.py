@@ -9,7 +9,7 @@ from planner.memory.lines import RESIDENT, Line, largest, maximum
 from planner.memory.widths import Kernel
 from planner.units import MiB
 
-__all__ = ["Assumption", "Assumptions", "Peak", "device_peak", "workspace_line"]
+__all__ = ["Assumption", "Assumptions", "Peak", "context_key", "device_peak", "slack_key", "workspace_line"]
 
 
 _CUBLAS = "aten/src/ATen/cuda/CublasHandlePool.cpp: 8,519,680 B, 32 MiB on 9.0; twice, as the autograd thread has its own handle"
@@ -42,14 +42,37 @@ class Assumptions(BaseModel):
     workspace_before_hopper: Assumption = assumed(16.25, 8.125, 16.25, _CUBLAS, unit=MiB)
     workspace_hopper: Assumption = assumed(64, 32, 64, _CUBLAS, unit=MiB)
 
+    # measured by pilots: by compute capability (`8.9`), and by method and attention kernel (`qlora flash`)
+    measured_context: dict[str, Assumption] = {}
+    measured_slack: dict[str, Assumption] = {}
+
     def context(self, compute_capability: tuple[int, int] | None) -> Assumption:
-        """Bytes of the CUDA context with PyTorch's modules loaded."""
+        """Bytes of the CUDA context with PyTorch's modules loaded: as measured on a card of that very architecture, else assumed."""
+        if compute_capability and (measured := self.measured_context.get(context_key(compute_capability))):
+            return measured
         major = (compute_capability or (8, 0))[0]
         return self.context_hopper if major >= 9 else self.context_ampere if major == 8 else self.context_turing
+
+    def slack(self, method: str, kernel: Kernel, *, several_gpus: bool = False) -> Assumption:
+        """Reserved over allocated bytes: as measured with this method and attention kernel on one GPU, else assumed."""
+        if several_gpus:
+            return self.allocator_slack_sharded
+        assumed_slack = self.allocator_slack_with_scores if kernel.scores else self.allocator_slack
+        return self.measured_slack.get(slack_key(method, kernel), assumed_slack)
 
     def workspace(self, compute_capability: tuple[int, int] | None) -> Assumption:
         """Bytes of cuBLAS's workspace, one handle and one stream."""
         return self.workspace_hopper if (compute_capability or (8, 0))[0] == 9 else self.workspace_before_hopper
+
+
+def context_key(compute_capability: tuple[int, int]) -> str:
+    """What a measured context holds for: cards of one architecture."""
+    return "{}.{}".format(*compute_capability)
+
+
+def slack_key(method: str, kernel: Kernel) -> str:
+    """What a measured slack holds for: jobs that allocate alike."""
+    return f"{method} {kernel.name}"
 
 
 class Peak(NamedTuple):
@@ -69,19 +92,8 @@ def workspace_line(assumptions: Assumptions, compute_capability: tuple[int, int]
     return Line("cuBLAS workspace", "workspace", RESIDENT, row.value, "2 x 8.125 MiB, 2 x 32 MiB on Hopper", row.source)
 
 
-def device_peak(
-    allocated_at: dict[str, Any],
-    kernel: Kernel,
-    assumptions: Assumptions,
-    compute_capability: tuple[int, int] | None,
-    *,
-    several_gpus: bool = False,
-) -> Peak:
+def device_peak(allocated_at: dict[str, Any], slack: Assumption, context: Assumption) -> Peak:
     """The peak over instants, and what the allocator, the context and NCCL add to it."""
-    slack = assumptions.allocator_slack_with_scores if kernel.scores else assumptions.allocator_slack
-    if several_gpus:
-        slack = assumptions.allocator_slack_sharded
-    context = assumptions.context(compute_capability)
     allocated = largest(*allocated_at.values())
     fullest = max(allocated_at, key=lambda instant: maximum(allocated_at[instant]))
     reserved = allocated * slack.value

@@ -315,15 +315,12 @@ _PROBLEMS = {
 
 _PILOT = {
     "Part": "Parça",
-    "Plan": "Plan",
     "Pilot": "Pilot",
-    "Difference": "Fark",
     "forward, peak": "forward, tepe",
     "loss and backward, peak": "kayıp ve backward, tepe",
     "optimizer step, peak": "optimizer adımı, tepe",
     "load, peak": "yükleme, tepe",
     "one optimizer step": "bir optimizer adımı",
-    "reserved": "ayrılan",
     "on the card": "kartta",
     "a pilot needs {packages}: pip install 'finetune-planner[pilot]'": "pilot için {packages} gerekir: pip install 'finetune-planner[pilot]'",
     "no GPU is attached; rent one (planner offers), or try the pilot on the processor with --cpu": (
@@ -359,6 +356,71 @@ _PILOT = {
     "the pilot went through: {steps} steps": "pilot tamamlandı: {steps} adım",
     "the plan holds: {name} is furthest off, by {share}": "plan tutuyor: en uzaktaki {name}, fark {share}",
     "the plan is off: {name} by {share}": "plan sapıyor: {name}, fark {share}",
+    "Residual": "Artık",
+    "Closed form off by": "Kapalı formun sapması",
+    "Dry run off by": "Kuru çalıştırmanın sapması",
+    "Closed form, dry run and pilot by component": "Bileşen bileşen kapalı form, kuru çalıştırma ve pilot",
+    "CUDA context": "CUDA bağlamı",
+    "allocator slack": "bellek ayırıcının payı",
+    "share of the peak rate": "tepe hızın payı",
+    "evaluation, peak": "değerlendirme, tepe",
+    "save, peak": "kaydetme, tepe",
+    "tokens per second": "saniyede token",
+    "the dry run of the same job, for the comparison": "karşılaştırma için aynı işin kuru çalıştırması",
+    "Assumption": "Varsayım",
+    "Before": "Önce",
+    "After": "Sonra",
+    "Where it holds, or why it is refused": "Nerede geçerli, ya da neden reddedildi",
+    "What this pilot says about the plan's assumptions": "Bu pilotun planın varsayımları hakkında söylediği",
+    "Use these in the plan": "Planda bunları kullan",
+    "Use the published figures again": "Yayımlanmış değerlere dön",
+    "planner estimate --pilot {path} plans with these figures.": "planner estimate --pilot {path} bu değerlerle plan yapar.",
+    "{name} as measured: {source}": "{name}, ölçülen değeriyle: {source}",
+    "no known cause": "bilinen bir nedeni yok",
+    "within the band that the plan states": "planın verdiği aralığın içinde",
+    "each of {count} 4-bit layers has tables of its format beside its scales": (
+        "4 bitlik {count} katmanın her birinde ölçeklerin yanında biçimin tabloları da durur"
+    ),
+    "rotary frequencies are buffers, and no weights": "rotary frekansları ağırlık değil, tampondur (buffer)",
+    "{size} of paged states are outside PyTorch's allocator": "sayfalanan durumların {size} kadarı PyTorch'un bellek ayırıcısının dışındadır",
+    "{size} were in use on the card before the pilot": "kartta pilottan önce de {size} kullanımdaydı",
+    "expandable segments leave less unused than the plan assumes": (
+        "genişleyebilen segmentler (expandable segments) planın varsaydığından daha az boşluk bırakır"
+    ),
+    "the allocator reserves {percent} beyond what is allocated; the plan assumes {assumed_percent}": (
+        "bellek ayırıcı, ayrılandan {percent} fazlasını tutar; planın varsayımı {assumed_percent}"
+    ),
+    "the card is at its power limit: {watts} of {limit} W": "kart güç sınırında: {limit} W'ın {watts} W'ı",
+    "the card waits for the host: it is busy {percent} of the time": "kart ana makineyi bekliyor: zamanın yalnız {percent} kadarında meşgul",
+    "a pilot on the processor says nothing about a GPU; run it on one to calibrate the plan": (
+        "işlemcideki pilot GPU hakkında bir şey söylemez; planı kalibre etmek için bir GPU'da çalıştırın"
+    ),
+    "only a pilot that went through calibrates the plan; run it to its end": (
+        "planı yalnız tamamlanmış bir pilot kalibre eder; pilotu sonuna kadar çalıştırın"
+    ),
+    "the catalogue has no card named {name!r}, so its pilot cannot calibrate the plan": (
+        "katalogda {name!r} adlı kart yok; bu yüzden pilotu planı kalibre edemez"
+    ),
+    "the driver's own figure (NVML) is missing from the record": "kayıtta sürücünün kendi değeri (NVML) eksik",
+    "{size} is not what a CUDA context takes ({low} to {high}): something else is in the figure": (
+        "{size}, bir CUDA bağlamının tuttuğu aralıkta değil ({low} – {high}): değerin içinde başka bir şey var"
+    ),
+    "for cards of compute capability {capability} with the same driver": (
+        "aynı sürücüyle, hesaplama yeteneği (compute capability) {capability} olan kartlar için"
+    ),
+    "the record has no peaks of GPU memory": "kayıtta GPU belleğinin tepe değerleri yok",
+    "{percent} beyond what is allocated is not between 0 and {most_percent}: the record contradicts itself, or the run was unusual": (
+        "ayrılandan {percent} fazlası 0 ile {most_percent} arasında değil: kayıt kendisiyle çelişiyor ya da çalışma olağandışıydı"
+    ),
+    "for {method} with the attention kernel {kernel}, on any card": "{kernel} attention çekirdeğiyle {method} için, her kartta",
+    "the record has too few steps to tell how long one takes": "kayıttaki adımlar, birinin ne kadar sürdüğünü söylemeye yetmez",
+    "only {percent} of this step is matrix multiplications; a larger batch would tell": (
+        "bu adımın yalnız {percent} kadarı matris çarpımı; daha büyük bir batch bilgi verirdi"
+    ),
+    "no share between a tenth and all of the peak gives a step as long as this one": (
+        "tepe hızın onda biri ile tamamı arasında hiçbir pay bu uzunlukta bir adım vermez"
+    ),
+    "on {gpu} only: another card reaches another share": "yalnız {gpu} kartında: başka bir kart başka bir paya ulaşır",
     "{folder!r} holds no pilot ({problem})": "{folder!r} içinde pilot yok ({problem})",
     "the pilot cannot be started in {folder!r} ({problem})": "pilot {folder!r} içinde başlatılamıyor ({problem})",
     "{path!r} is no record of a pilot ({problem})": "{path!r} bir pilot kaydı değil ({problem})",

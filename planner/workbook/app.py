@@ -15,6 +15,7 @@ from planner.figures import Figure, memory_against, memory_by_instant, memory_by
 from planner.hub import load_model
 from planner.job import Job
 from planner.nodes import cards_needed
+from planner.pilot.calibrate import Calibration
 from planner.plan import Plan, cards_that_fit, compared_plans, largest_that_fits, make_plan, sweep
 from planner.remedies import remedies
 from planner.sentences import model_summary
@@ -79,7 +80,8 @@ class Workbook(widgets.VBox):
             for name, chart in self.charts.items()
         }
         self.dry_run = DryRunCard(self.plan, language=language) if allow_dry_run else None
-        self.pilot = PilotCard(self.plan, language=language) if allow_pilot else None
+        self.calibration: Calibration | None = None  # what a pilot measured, where its owner wants the plan to use it
+        self.pilot = PilotCard(self.plan, language=language, on_use=self._use) if allow_pilot else None
         self._memory = _box(
             "planner-results",
             panels["method"],
@@ -91,7 +93,7 @@ class Workbook(widgets.VBox):
             _box("planner-columns", panels["length"], panels["batch"]),
             _box("planner-card", self.cards),
         )
-        self.offers = OffersView(self.plan, language=language, allow_refresh=allow_refresh)
+        self.offers = OffersView(self.plan, language=language, allow_refresh=allow_refresh, calibration=lambda: self.calibration)
         self.offers.add_class("planner-results")
         self.view = widgets.ToggleButtons(options=[(text, name) for name, text in VIEWS.items()], value=view)
         self.view.add_class("planner-view")
@@ -120,7 +122,8 @@ class Workbook(widgets.VBox):
         """The plan of the job on the chosen card, or on each of several."""
         job = self.job()
         sharding = sharding_of(job, **self.controls.sharding_values())
-        return make_plan(job, find_gpu(self.controls.by_field["gpu"].value), sharding=sharding)
+        assumptions = self.calibration.memory if self.calibration else None
+        return make_plan(job, find_gpu(self.controls.by_field["gpu"].value), assumptions, sharding)
 
     def refresh(self) -> None:
         """Draw everything for the controls as they stand. Raises a PlannerError and leaves the last good page where it cannot."""
@@ -131,8 +134,11 @@ class Workbook(widgets.VBox):
         self.controls.show_error("", "")
         plans = compared_plans(plan)
         self._show("method", memory_by_method(plans, language))
-        largest = {field: largest_that_fits(job, gpu, field, plan.sharding) for field in ("micro_batch_size", "sequence_length")}
-        helpful = remedies(job, gpu, plan.sharding) if plan.verdict != "fits" else []
+        largest = {
+            field: largest_that_fits(job, gpu, field, plan.sharding, plan.assumptions)
+            for field in ("micro_batch_size", "sequence_length")
+        }
+        helpful = remedies(job, gpu, plan.sharding, plan.assumptions) if plan.verdict != "fits" else []
         self.verdict.value = verdict_html(plan, helpful, largest, language)
         self._soon()
         self._show("instant", memory_by_instant(plan, language))
@@ -162,7 +168,7 @@ class Workbook(widgets.VBox):
             if self.view.value == "offers":
                 self.offers.draw()
             else:
-                self.cards.value = _cards(self.job(), self.language.value)
+                self.cards.value = _cards(self.plan(), self.language.value)
 
     def _on_view(self, change: Any) -> None:
         for name, panel in (("memory", self._memory), ("offers", self.offers)):
@@ -185,6 +191,10 @@ class Workbook(widgets.VBox):
             self.controls.show_error(error.field, error.text(self.language.value))
         if self.dry_run:
             self.dry_run.settings_changed()
+
+    def _use(self, calibration: Calibration | None) -> None:
+        self.calibration = calibration
+        self._on_change()
 
     def _on_language(self, _change: Any) -> None:
         language = self.language.value
@@ -222,12 +232,15 @@ def _curve(plan: Plan, field: str, language: str) -> Figure:
         gpu,
         *(card for card in map(find_gpu, _LANDMARKS) if abs(card.usable_memory_bytes / gpu.usable_memory_bytes - 1) > 0.2),
     ]
-    return memory_against(field, values, sweep(job, gpu, plan.sharding, **{field: values}), chosen, cards, language)
+    return memory_against(
+        field, values, sweep(job, gpu, plan.sharding, plan.assumptions, **{field: values}), chosen, cards, language
+    )
 
 
-def _cards(job: Job, language: str) -> str:
+def _cards(plan: Plan, language: str) -> str:
     """The cards that hold the job by class, each class folded under its count and its smallest card."""
-    fitting = cards_that_fit(job, load_gpus().values())
+    job, assumptions = plan.job, plan.assumptions
+    fitting = cards_that_fit(job, load_gpus().values(), assumptions)
     title = f"<h2>{escape(translated('Cards that hold this job', language))}</h2>"
     parts = []
     if not fitting:
@@ -238,7 +251,7 @@ def _cards(job: Job, language: str) -> str:
             line = translated("{segment}: {count} cards, the smallest is {card}", language)
             caption = line.format(segment=translated(name, language), count=len(plans), card=plans[0].gpu.label)
             parts.append(folded(caption, table_html(cards_table(plans, language), language, caption=caption)))
-    needs = cards_needed(job, load_gpus().values())
+    needs = cards_needed(job, load_gpus().values(), assumptions=assumptions)
     caption = translated("How many cards of each kind it takes, and why", language)
     parts.append(folded(caption, table_html(needs_table(needs, language), language, caption=caption)))
     return f"{title}<div class='planner-scroll'>{''.join(parts)}</div>"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from html import escape
@@ -24,6 +25,7 @@ from planner.offer_views import (
     storage_table,
     training_table,
 )  # fmt: skip
+from planner.pilot.calibrate import Calibration
 from planner.placement import Demand
 from planner.plan import Plan
 from planner.prices import REFRESHABLE, current_offers, refresh_prices
@@ -44,8 +46,15 @@ _SHOWN = 25  # rows of the table; the rest is folded
 class OffersView(widgets.VBox):
     """Its controls, the answers, cost against time, the table, the stages of the chosen offer, disk and memory."""
 
-    def __init__(self, plan: Callable[[], Plan], *, language: str, allow_refresh: bool = False) -> None:
-        self._plan, self._language, self._quiet = plan, language, False
+    def __init__(
+        self,
+        plan: Callable[[], Plan],
+        *,
+        language: str,
+        allow_refresh: bool = False,
+        calibration: Callable[[], Calibration | None] = lambda: None,
+    ) -> None:
+        self._plan, self._language, self._quiet, self._calibration = plan, language, False, calibration
         self.controls = OfferControls(self.draw)
         self.ranked: list[Ranked] = []
         self.chosen = widgets.Dropdown()
@@ -77,7 +86,9 @@ class OffersView(widgets.VBox):
     def draw(self) -> None:
         """Rank for the controls as they stand; what is wrong is said below them, and the last good page stays."""
         try:
-            demand, wishes = self.controls.demand(self._plan().job), self.controls.wishes()
+            plan, calibration = self._plan(), self._calibration()
+            demand, wishes = self.controls.demand(plan.job), self.controls.wishes()
+            demand = replace(demand, assumptions=plan.assumptions, speed=calibration.speed if calibration else None)
             current = current_offers()
             self.ranked = rank_offers(demand, current.offers, load_providers(), load_gpus(), wishes)
         except PlannerError as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -9,15 +10,17 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from planner.dryrun.process import dry_run_in_process
 from planner.errors import PlannerError
-from planner.pilot.compare import compared, verdict
+from planner.job import Job
+from planner.pilot.calibrate import Calibration
+from planner.pilot.compare import card_of
 from planner.pilot.run import Run, devices, find_runs, missing_packages, start
-from planner.pilot_views import comparison_table, found_sentences, loss_chart, progress_text
+from planner.pilot_views import loss_chart, progress_text
 from planner.plan import Plan
-from planner.sentences import note_text
 from planner.texts import translated
 from planner.workbook.chart import Chart
-from planner.workbook.page_html import table_html
+from planner.workbook.pilot_comparison import PilotComparison
 
 __all__ = ["PilotCard"]
 
@@ -30,14 +33,23 @@ class PilotCard(widgets.VBox):
     Without a GPU the same code runs on the processor, for trying: it measures no GPU memory, and says so.
     """
 
-    def __init__(self, plan: Callable[[], Plan], *, language: str, runs: Path = Path("runs"), steps: int = 20) -> None:
+    def __init__(
+        self,
+        plan: Callable[[], Plan],
+        *,
+        language: str,
+        runs: Path = Path("runs"),
+        steps: int = 20,
+        on_use: Callable[[Calibration | None], None] = lambda calibration: None,
+    ) -> None:
         self._plan, self._language, self._runs, self._steps = plan, language, runs, steps
         self._cards, self._missing = devices(), missing_packages()
         self._run: Run | None = None
         self._events: list[dict[str, Any]] = []
         self._problem: PlannerError | None = None
+        self._tell = ""  # what is being done when the pilot is over
         self._task: asyncio.Task[None] | None = None
-        self.heading, self.status, self.result = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.heading, self.status = widgets.HTML(), widgets.HTML()
         self.status.add_class("planner-live")
         self.start, self.cancel = widgets.Button(button_style="primary"), widgets.Button()
         self.start.on_click(self._on_start)
@@ -46,7 +58,8 @@ class PilotCard(widgets.VBox):
         self.chart.layout.display = "none"
         actions = widgets.HBox([] if self._missing else [self.start, self.cancel, self.status])
         actions.add_class("planner-actions")
-        super().__init__([self.heading, actions, self.chart, self.result])
+        self.comparison = PilotComparison(on_use)
+        super().__init__([self.heading, actions, self.chart, self.comparison])
         self.add_class("planner-card")
         self._take_up()
         self.translate(language)
@@ -65,6 +78,7 @@ class PilotCard(widgets.VBox):
         else:
             text = say("No GPU is attached: the pilot runs on the processor, for trying, and measures no GPU memory.")
         self.heading.value = f'<h2>{escape(say("Pilot"))}</h2><p class="planner-hint">{escape(text)}</p>'
+        self.comparison.translate(language)
         self._draw()
 
     def _take_up(self) -> None:
@@ -75,7 +89,7 @@ class PilotCard(widgets.VBox):
             self._follow()
 
     def _on_start(self, _button: widgets.Button) -> None:
-        if self._run and self._run.running:  # a second click may be on its way already
+        if self._tell or (self._run and self._run.running):  # a second click may be on its way already
             return
         self._problem = None
         try:
@@ -115,27 +129,26 @@ class PilotCard(widgets.VBox):
             self._problem = error
             self._draw()
             return
-        language = self._language
-        rows = compared(found, self._plan().gpu if self._cards else None)
-        sentence = escape(note_text(verdict(found, rows), language))
-        table = comparison_table(rows, language)
-        caption = translated("The plan beside the pilot", language)
-        more = "".join(f"<p>{escape(text)}</p>" for text in found_sentences(found, language))
-        self.result.value = (
-            f"<p><strong>{sentence}</strong></p>{table_html(table, language, caption=caption) if rows else ''}{more}"
-        )
+        self.comparison.show(found)
         self._draw()
+        gpu = card_of(found)
+        if gpu and found.state != "cancelled":  # after the pilot: beside it, it would slow the steps down
+            self._tell = translated("the dry run of the same job, for the comparison", self._language) + " …"
+            self._draw()
+            with suppress(PlannerError):  # of a job or of libraries that the dry run does not know
+                self.comparison.show(found, await dry_run_in_process(Job(**found.job), gpu))
+            self._tell = ""
+            self._draw()
 
     def _draw(self) -> None:
         running = bool(self._run and self._run.running)
-        self.start.disabled = running
+        self.start.disabled = running or bool(self._tell)
         self.cancel.layout.display = None if running else "none"
         if self._problem:
             self.status.value = f'<p class="planner-error">{escape(self._problem.text(self._language))}</p>'
             return
-        self.status.value = (
-            f'<p class="planner-hint">{escape(progress_text(self._events, self._language))}</p>' if self._events else ""
-        )
+        text = self._tell or (progress_text(self._events, self._language) if self._events else "")
+        self.status.value = f'<p class="planner-hint">{escape(text)}</p>' if text else ""
         losses = [event["loss"] for event in self._events if event["event"] == "step"]
         if losses:
             figure = loss_chart(losses, self._language)
