@@ -11,6 +11,7 @@ from planner.blocks import Tensor
 from planner.errors import InvalidJob
 from planner.optimizers import OPTIMIZERS, Optimizer
 from planner.precision import PRECISIONS, Precision, Quantization
+from planner.stacks import STACKS, Stack, StackName, TransformersVersion
 
 __all__ = ["ADAPTER_FIELDS", "METHODS", "Job", "Method"]
 
@@ -20,6 +21,7 @@ METHODS: tuple[Method, ...] = get_args(Method)
 # Methods whose PEFT layers exist for a bitsandbytes base. Source: peft/tuners/{lora,ia3}/bnb.py.
 _ON_4_BIT = ("qlora", "dora", "ia3")
 _ON_INT8 = ("lora", "dora", "ia3")
+_ON_GPTQ = ("lora",)
 
 # Which fields a method reads beyond those that all of them read; a control for another field has no effect.
 ADAPTER_FIELDS: dict[Method, tuple[str, ...]] = {
@@ -66,7 +68,9 @@ class Job(Record):
     gradient_accumulation_steps: Annotated[PositiveInt, Field(le=65536)] = 1
     gradient_checkpointing: Literal["off", "on", "reentrant"] = "on"
     attention: Literal["eager", "sdpa", "flash"] = "sdpa"
-    loss: Literal["plain", "chunked", "liger", "cut-ce"] = "plain"
+    loss: Literal["plain", "fused-ce", "chunked", "liger", "cut-ce"] = "plain"
+    stack: StackName = "trainer"  # the program around the model, where it changes memory: see planner.stacks
+    transformers: TransformersVersion = "5"  # the kind of modelling code, by the first version that has it
     keep_outputs: bool = False  # a loop that holds the model's output, and so the logits, until after backward
     packing: bool = True  # rows are full; off: rows are padded, and a mask says where
 
@@ -116,7 +120,7 @@ class Job(Record):
             )
         if self.method == "qlora" and self.quantization not in ("nf4", "fp4"):
             raise InvalidJob("qlora needs a 4-bit base; give quantization nf4 or fp4, or method lora", field="quantization")
-        allowed = _ON_INT8 if self.quantization == "int8" else _ON_4_BIT
+        allowed = {"int8": _ON_INT8, "gptq": _ON_GPTQ}.get(self.quantization, _ON_4_BIT)
         if self.quantization != "none" and self.method not in allowed:
             raise InvalidJob(
                 "method {method!r} does not exist on an {quantization} base; use quantization none, or one of {allowed}",
@@ -228,6 +232,11 @@ class Job(Record):
     def numbers(self) -> Precision:
         """Bytes per element of this job's precision."""
         return PRECISIONS[self.precision]
+
+    @property
+    def stack_row(self) -> Stack:
+        """What this job's stack does."""
+        return STACKS[self.stack]
 
     @property
     def optimizer_row(self) -> Optimizer:

@@ -60,7 +60,8 @@ def _units(job: Job, w: Widths, sharding: Sharding) -> _Units:
     adapters = 0 if full else (job.trained_params - job.copied_params) / a.num_hidden_layers
 
     def gathered(block: Block) -> Any:
-        quantized = sum(x.in_features * x.out_features for x in block.linears) if job.quantization != "none" else 0
+        experts = block.num_experts * sum(x.in_features * x.out_features for x in block.experts) if job.experts_as_linears else 0
+        quantized = sum(x.in_features * x.out_features for x in block.linears) + experts if job.quantization != "none" else 0
         base = quantized_weight_bytes(quantized, job.quantization) if sharding.divided_base and quantized else 0
         return w.vectors * (block.params - quantized) + base + w.adapter * adapters
 

@@ -16,6 +16,7 @@ _COUNT = "parameter count x bytes of its dtype; tied embeddings count once"
 _QLORA = "Dettmers et al. 2023, arXiv:2305.14314, sec. 3; bitsandbytes replaces nn.Linear inside the blocks only"
 _KBIT = "peft/utils/other.py, prepare_model_for_kbit_training: 16-bit parameters that are not quantised become fp32"
 _FUSED = "transformers 5 keeps routed experts as 3-D parameters: no nn.Linear for bitsandbytes to replace; k-bit preparation makes them fp32"
+_ROTARY = "transformers until 4.40, MistralRotaryEmbedding: cosine and sine of every position in each layer"
 _PEFT_DTYPE = "peft/tuners/tuners_utils.py, cast_adapter_dtype: fp32 for adapters of a 16-bit base"
 
 
@@ -71,8 +72,9 @@ def weight_lines(job: Job, vectors: int, instant: str) -> Iterator[Line]:
     quantized = 0
     if q != "none":
         quantized, rows = a.linear_params(experts=job.experts_as_linears)
-        packed, scales = ("P_q x 1", "4 x output rows") if q == "int8" else ("P_q / 2", "P_q / 64 x (1 + 4/256)")
-        scales = scales if job.double_quant or q == "int8" else "P_q / 64 x 4"
+        packed = "P_q x 1" if q == "int8" else "P_q / 2"
+        scales = {"int8": "4 x output rows", "gptq": "P_q / 128 x 2.5"}.get(q, "P_q / 64 x (1 + 4/256)")
+        scales = scales if job.double_quant or q in ("int8", "gptq") else "P_q / 64 x 4"
         yield Line("quantised weights", "weights", instant, quantized_weight_bytes(quantized, q), packed, _QLORA)
         state = quantization_state_bytes(quantized, rows, q, double_quant=job.double_quant)
         yield Line("quantisation scales", "quantization_state", instant, state, scales, _QLORA)
@@ -103,5 +105,10 @@ def resident_lines(job: Job, w: Widths) -> Iterator[Line]:
     row = job.optimizer_row
     if row.states or row.factored:
         yield Line("optimizer states", "optimizer_states", RESIDENT, state_bytes(job, w), _state_formula(job, w), row.source)
+    a = job.architecture
+    if job.transformers == "4.31" and a.rotary and not job.stack_row.own_models:
+        size = 2 * w.compute * a.num_hidden_layers * a.max_position_embeddings * a.head_dim
+        formula = f"2 L A x longest sequence x {w.compute}"
+        yield Line("rotary tables of all layers", "workspace", RESIDENT, size, formula, _ROTARY)
     batch = 24 * job.micro_batch_size * job.length
     yield Line("batch", "workspace", RESIDENT, batch, "T x 3 x 8", "transformers data collators: ids, labels and mask in int64")

@@ -271,7 +271,7 @@ def _weights_made_16_bit(job: Job, block: Block, w: Widths, instant: str) -> Ite
         yield Line(
             "16-bit copies of weights", "temporaries", instant, size, "P_t x 2" if everything else "P of a block x 2", _AUTOCAST
         )
-    elif job.quantization != "none":
+    elif job.quantization not in ("none", "gptq"):  # GPTQ's kernels take packed weights
         yield Line(
             "weight made 16-bit",
             "temporaries",
