@@ -66,6 +66,7 @@ class Job(Record):
     sequence_length: PositiveInt = 2048
     micro_batch_size: Annotated[PositiveInt, Field(le=65536)] = 1
     gradient_accumulation_steps: Annotated[PositiveInt, Field(le=65536)] = 1
+    optimizer_in_backward: bool = False  # each parameter is updated as soon as its gradient is there, which is then dropped
     gradient_checkpointing: Literal["off", "on", "reentrant"] = "on"
     attention: Literal["eager", "sdpa", "flash"] = "sdpa"
     loss: Literal["plain", "fused-ce", "chunked", "liger", "cut-ce"] = "plain"
@@ -73,6 +74,7 @@ class Job(Record):
     transformers: TransformersVersion = "5"  # the kind of modelling code, by the first version that has it
     keep_outputs: bool = False  # a loop that holds the model's output, and so the logits, until after backward
     packing: bool = True  # rows are full; off: rows are padded, and a mask says where
+    varying_lengths: bool = False  # batches differ in length, up to sequence_length: the allocator's cache goes to pieces
 
     lora_rank: PositiveInt = 16
     lora_alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 32
@@ -154,6 +156,11 @@ class Job(Record):
                 "{model_type} has no flash attention in transformers; give attention {known}",
                 field="attention", model_type=a.model_type, known=", ".join(a.attention_kernels),
             )  # fmt: skip
+        if self.optimizer_in_backward and self.gradient_accumulation_steps > 1:
+            raise InvalidJob(
+                "an optimizer that runs in backward keeps no gradients to accumulate; give gradient_accumulation_steps 1",
+                field="gradient_accumulation_steps",
+            )
         if self.save == "merged" and not isinstance(adapter, LoRA | IA3):
             raise InvalidJob("method {method!r} has nothing to merge; give save checkpoint", field="save", method=self.method)
         return self

@@ -34,8 +34,11 @@ class Stack(NamedTuple):
     holds_logits: bool = False  # the loop's variable keeps them until after backward
     head_in_chunks: bool = False  # loss on 128 tokens at a time, each with its own log_softmax
     adapters_in_base_dtype: bool = False  # adapters, and so their gradients and states, have the dtype of the base
-    padded_projection: bool = False  # LoRA on a fused qkv projection: its product is padded to the projection's width
+    fused_projection: bool = False  # queries, keys and values are views of one product; LoRA's part of it is kept before it is padded
     untied_head: bool = False  # the output head is a matrix of its own even where the model ties it to the embeddings
+    quantizes_head: bool = False  # a 4-bit base has its output head in 4 bit too
+    qlora_in_fp32: bool = False  # what is not quantised of a 4-bit base, and so all activations, is fp32
+    whole_model_first: bool = False  # FSDP: each rank puts the whole model on its GPU before it keeps its part
     offloads_checkpoints: bool = False  # block inputs wait in host memory
 
 
@@ -48,7 +51,7 @@ STACKS: dict[StackName, Stack] = {
     "litgpt": Stack(
         "LitGPT", "litgpt/finetune/{full,lora}.py, litgpt/lora.py (LoRAQKVLinear.zero_pad), litgpt/utils.py (chunked_cross_entropy)",
         own_models=True, logits_in_fp32=False, holds_logits=True, head_in_chunks=True, adapters_in_base_dtype=True,
-        padded_projection=True, untied_head=True,
+        fused_projection=True, untied_head=True, quantizes_head=True, qlora_in_fp32=True, whole_model_first=True,
     ),
     "torchtune": Stack(
         "torchtune", "torchtune recipes/{full,lora}_finetune_single_device.py and modules/transformer.py: logits in fp32, shifted; "

@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.hardware import Gpu
 from planner.job import Job
-from planner.memory.device import Assumptions, Peak, device_peak, workspace_line
+from planner.memory.device import Assumptions, Peak, cached_logits, device_peak, workspace_line
 from planner.memory.lines import COMPONENTS, INSTANTS, RESIDENT, Line
 from planner.memory.resident import resident_lines
 from planner.memory.sharding import lines_of_rank
@@ -110,5 +110,7 @@ def memory_breakdown(
         totals[instant] = totals.get(instant, 0) + size
     resident = totals.pop(RESIDENT)
     allocated_at = {i: totals[i] + (0 if i == "load" else resident) for i in INSTANTS if i in totals}
-    peak = device_peak(allocated_at, kernel, assumptions, capability, several_gpus=sharding is not None)
+    peak = device_peak(
+        allocated_at, kernel, assumptions, capability, several_gpus=sharding is not None, cached_bytes=cached_logits(job, assumptions)
+    )
     return MemoryBreakdown(job, tuple(lines), kernel.name, allocated_at, peak)

@@ -29,6 +29,7 @@ _HOOKS = (
     "torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook: on a frozen unit's input, which a reentrant "
     "checkpoint makes a leaf; the hook holds the leaf and its gradient until the end of backward"
 )
+_WHOLE = "LitGPT tutorials/resource-tables.md (2023-10): LoRA on 2 and 4 GPUs peaks at the model and its part, whatever the batch"
 _NO_SYNC = "accelerate no_sync: only the last micro-batch reduces; until then each rank keeps all gradients in the compute dtype"
 
 
@@ -91,7 +92,11 @@ def fully_sharded_lines(job: Job, w: Widths, kernel: Kernel, sharding: Sharding)
         if whole or not host:
             yield from divided([line], n, base=base)
     units = _units(run, wide, sharding)
-    yield from divided(load_lines(job, w), n, base=base)
+    loading = list(load_lines(job, w))
+    yield from divided(loading, n, base=base)
+    if job.stack_row.whole_model_first:
+        whole = sum(line.bytes for line in loading if line.component == "weights")
+        yield Line("whole model before it is divided", "weights", "load", whole, f"P x {w.weights}", _WHOLE)
     step = [x for x in instant_lines(run, wide, kernel) if x.component != "gradients" and x.instant not in ("load", "optimizer")]
     step += [*_gathered(job, units), *_reduced(job, w, wide, units, sharding, on_host=host)]
     # With few tokens the last block's forward is fuller than the end: two units have just arrived beside the one that ran.

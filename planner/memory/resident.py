@@ -69,9 +69,11 @@ def _state_formula(job: Job, w: Widths) -> str:
 def weight_lines(job: Job, vectors: int, instant: str) -> Iterator[Line]:
     """The base model's weights, with `vectors` bytes for what is not quantised."""
     a, q = job.architecture, job.quantization
-    quantized = 0
+    stack = job.stack_row
+    quantized, head = 0, a.embedding_params if stack.quantizes_head and q != "none" else 0
     if q != "none":
         quantized, rows = a.linear_params(experts=job.experts_as_linears)
+        quantized, rows = quantized + head, rows + (a.vocab_size if head else 0)
         packed = "P_q x 1" if q == "int8" else "P_q / 2"
         scales = {"int8": "4 x output rows", "gptq": "P_q / 128 x 2.5"}.get(q, "P_q / 64 x (1 + 4/256)")
         scales = scales if job.double_quant or q in ("int8", "gptq") else "P_q / 64 x 4"
@@ -79,15 +81,17 @@ def weight_lines(job: Job, vectors: int, instant: str) -> Iterator[Line]:
         state = quantization_state_bytes(quantized, rows, q, double_quant=job.double_quant)
         yield Line("quantisation scales", "quantization_state", instant, state, scales, _QLORA)
     source = _KBIT if q != "none" and vectors == 4 else _COUNT
-    outside = a.embedding_params + a.head_params + a.other_params
-    yield Line("embeddings and head", "weights", instant, vectors * outside, f"P_e x {vectors}", source)
+    untied = a.embedding_params if stack.untied_head and a.tie_word_embeddings else 0
+    outside = a.embedding_params + a.head_params + a.other_params + untied - head
+    formula = f"P_e x {vectors}" if not head and not untied else f"(P_e{' + P_head' if untied else ''}{' - P_head' if head else ''}) x {vectors}"
+    yield Line("embeddings and head", "weights", instant, vectors * outside, formula, source)
     name = "block weights" if q == "none" else "weights not quantised"
     fused = 0 if q == "none" or job.experts_as_linears else a.expert_params
     yield Line(
         name,
         "weights",
         instant,
-        vectors * (a.block_params - quantized - fused),
+        vectors * (a.block_params - quantized + head - fused),
         f"(P - P_e - P_q{' - P_experts' if fused else ''}) x {vectors}",
         source,
     )

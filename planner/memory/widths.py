@@ -49,6 +49,8 @@ def widths(job: Job) -> Widths:
     prepared = quantized and job.kbit_preparation and not stack.own_models
     # TRL casts what is not a norm back, but the norms' fp32 weights keep the hidden states in fp32.
     cast_back = prepared and stack.casts_qlora_to_16_bit and job.quantization != "int8" and job.precision == "bf16-mixed"
+    fp32_qlora = job.quantization in ("nf4", "fp4") and stack.qlora_in_fp32
+    prepared = prepared or fp32_qlora
     vectors = 4 if prepared and not cast_back else weights
     # A quantised layer's result has the dtype of its input, which layer_norm makes fp32, and DoRA's fp32 result is added to it.
     wide = job.method == "dora" or a.norm == "layernorm"
@@ -69,7 +71,7 @@ def widths(job: Job) -> Widths:
         attention=p.compute_bytes if p.autocast or job.attention_used == "flash" else linear,  # flash casts fp32 down
         logits=logits,
         compute=p.compute_bytes,
-        adapter=weights if in_base_dtype else 4,
+        adapter=weights if in_base_dtype and not fp32_qlora else 4,
         autocast=p.autocast,
         cross_entropy=4 if stack.logits_in_fp32 and (p.autocast or not late) else logits,
     )
@@ -115,6 +117,8 @@ def attention_kernel(job: Job, w: Widths, compute_capability: tuple[int, int] | 
         and (compute_capability or (8, 0)) >= (8, 0)
     )
     if asked == "flash" or fits:
+        if job.stack_row.fused_projection:
+            return Kernel("flash", scores=False, expanded=grouped)
         # Mistral and its kin copied keys and values to every query head until 4.47, Llama never did before this kernel.
         copied = asked == "flash" and job.transformers in ("4.31", "4.41") and a.model_type in ("mistral", "mixtral", "qwen2")
         return Kernel("flash", scores=False, expanded=grouped and copied and not job.stack_row.own_models)

@@ -258,6 +258,8 @@ def _run(name: str, row: _Row) -> Published:
     for word, reason in (("save", "memory ran out while saving, after a training that fitted"),):
         if quantity == "oom_above" and f"at {word}" in row.prose:
             raise _Inexpressible(reason)
+    if "only max_length" in row.prose or row.text("lengths") == "unknown":
+        raise _Inexpressible("only a limit of the length is stated, and nothing tells how long the batches were")
     if "lomo" in row.prose:
         raise _Inexpressible("LOMO updates weights inside backward: no job says that")
     a = published_model(row.text("model"))
@@ -272,6 +274,8 @@ def _run(name: str, row: _Row) -> Published:
         fields |= {"target_modules": _targets(row, a), "lora_rank": min(row.whole("lora_rank", 8), a.hidden_size)}
         if "wte" in row.prose and ("trained copies" in row.prose or "also trains" in row.prose):
             fields["modules_to_save"] = ("embed_tokens", "lm_head")
+        if stack == "litgpt":
+            fields["lora_dropout"] = 0.05  # of its scripts and configurations
         fields["autocast_adapter_dtype"] = _adapters_in_fp32(row, stack)
     fields["kbit_preparation"] = row.flag(
         "kbit_preparation", no=("no fp32 upcast", "without the fp32 cast"), yes=(), default=quantization in ("nf4", "fp4", "int8")
@@ -301,6 +305,9 @@ def _run(name: str, row: _Row) -> Published:
         attention=_attention(row, a),
         loss=_loss(row),
         stack=stack,
+        varying_lengths=_lengths(row) == "maximum",
+        optimizer_in_backward=(stack == "torchtune" and method == "full" and "paged" in row.text("optimizer"))  # its low-memory recipe
+        or any(word in row.prose for word in ("optimizer_in_bwd", "optimizer in backward", "fused backward")),
         transformers=version,
         keep_outputs="fitcheck" in row.text("source").lower(),
         experts_as_linears=bool(a.num_experts),
@@ -347,6 +354,6 @@ def _sharding(row: _Row, kind: str, gpus: int, job: Job) -> Sharding | None:
 def _lengths(row: _Row) -> str:
     if row.text("lengths"):
         return row.text("lengths")
-    if any(phrase in row.prose for phrase in ("only max_length", "seq_len is the maximum", "variable length")):
+    if any(phrase in row.prose for phrase in ("seq_len is the maximum", "variable length")):
         return "maximum"
     return "longest" if "longest" in row.prose else "exact"
