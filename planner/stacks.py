@@ -34,7 +34,9 @@ class Stack(NamedTuple):
     holds_logits: bool = False  # the loop's variable keeps them until after backward
     head_in_chunks: bool = False  # loss on 128 tokens at a time, each with its own log_softmax
     adapters_in_base_dtype: bool = False  # adapters, and so their gradients and states, have the dtype of the base
-    fused_projection: bool = False  # queries, keys and values are views of one product; LoRA's part of it is kept before it is padded
+    fused_projection: bool = (
+        False  # queries, keys and values are views of one product; LoRA's part of it is kept before it is padded
+    )
     untied_head: bool = False  # the output head is a matrix of its own even where the model ties it to the embeddings
     quantizes_head: bool = False  # a 4-bit base has its output head in 4 bit too
     qlora_in_fp32: bool = False  # what is not quantised of a 4-bit base, and so all activations, is fp32

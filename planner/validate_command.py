@@ -21,8 +21,12 @@ _NEEDED = ("quantity", "peak_mib", "model", "method", "sequence_length")
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--engine", type=click.Choice(["closed-form", "dry-run"]), default="closed-form", show_default=True, help="what predicts")
-@click.option("--cache", type=click.Path(path_type=Path), default=None, help="where dry runs are kept; else in the user's cache folder")
+@click.option(
+    "--engine", type=click.Choice(["closed-form", "dry-run"]), default="closed-form", show_default=True, help="what predicts"
+)
+@click.option(
+    "--cache", type=click.Path(path_type=Path), default=None, help="where dry runs are kept; else in the user's cache folder"
+)
 @click.option("--json", "as_json", is_flag=True, help="one JSON document on standard output")
 def validate(file: Path, engine: str, cache: Path | None, as_json: bool) -> None:
     """Hold predictions against the measurements of FILE, a CSV with the columns of data/measurements.csv.
@@ -60,7 +64,10 @@ def read_rows(path: Path) -> list[Published | Skipped]:
             missing = [name for name in _NEEDED if name not in (reader.fieldnames or ())]
             if missing:
                 raise BadRow("{file} lacks the columns {missing}; see data/README.md", file=path.name, missing=", ".join(missing))
-            cells = [{"id": f"line {number}"} | {k: v for k, v in row.items() if k and (k != "id" or v)} for number, row in enumerate(reader, 2)]
+            cells = [
+                {"id": f"line {number}"} | {k: v for k, v in row.items() if k and (k != "id" or v)}
+                for number, row in enumerate(reader, 2)
+            ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadRow("{file} cannot be read ({problem})", file=path.name, problem=str(error)) from error
     return [published_run(row) for row in cells]
@@ -75,7 +82,7 @@ def _predictor(engine: str, rows: list[Published | Skipped], cache: Path | None)
     if missing := missing_packages():
         raise PlannerError("a dry run needs the package {package!r}: pip install 'finetune-planner[pilot]'", package=missing[0])
     runs = [row for row in rows if isinstance(row, Published)]
-    peaks = dry_run_peaks(runs, cache or default_cache(), progress=_progress)
+    peaks = dry_run_peaks(runs, cache or default_cache(), report=_progress)
 
     def peak_of(run: Published) -> Peak:
         found = peaks.get(run.id, InvalidJob("not run dry: {reason}", reason="unknown"))

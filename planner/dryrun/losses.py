@@ -26,7 +26,12 @@ def put_loss(model: Any, job: Job) -> None:
             plain = head.forward
             head.forward = lambda hidden: plain(hidden).float()
         kind = _plain if job.loss == "plain" else _Triton.apply
-        base.loss_function = lambda logits, labels, *_, **__: kind(_shifted(logits.float()) if shifts else logits.float())
+
+        def loss_function(logits: Any, labels: Any, *_: Any, **__: Any) -> Any:
+            wide = logits.float()  # which the library's own variable holds while the loss is computed
+            return kind(wide[..., :-1, :].contiguous() if shifts else wide)
+
+        base.loss_function = loss_function
         return
     if job.loss == "chunked":
         base.loss_function = lambda logits, labels, *_, **__: _Chunked.apply(logits)
@@ -90,10 +95,6 @@ class _Fused(torch.autograd.Function):
             kept = torch.zeros_like(rows, dtype=torch.float32)
             to_weight = torch.zeros_like(weight) if weight.requires_grad else None
         return kept.to(ctx.dtype).view(ctx.shape), to_weight, None
-
-
-def _shifted(logits: Any) -> Any:
-    return logits[..., :-1, :].contiguous()
 
 
 def _plain(logits: Any) -> Any:

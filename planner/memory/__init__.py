@@ -111,6 +111,11 @@ def memory_breakdown(
     resident = totals.pop(RESIDENT)
     allocated_at = {i: totals[i] + (0 if i == "load" else resident) for i in INSTANTS if i in totals}
     peak = device_peak(
-        allocated_at, kernel, assumptions, capability, several_gpus=sharding is not None, cached_bytes=cached_logits(job, assumptions)
+        allocated_at,
+        kernel,
+        assumptions,
+        capability,
+        several_gpus=sharding is not None,
+        cached_bytes=cached_logits(job, assumptions),
     )
     return MemoryBreakdown(job, tuple(lines), kernel.name, allocated_at, peak)

@@ -43,9 +43,13 @@ def loss_memory(job: Job, w: Widths) -> LossMemory:
         fp32 = wide if wide != b else 0
         shifts = stack.own_models or job.transformers != "5"
         copy = wide if shifts else 0
-        first = 0 if shifts and (stack.own_models or job.transformers != "4.46") and fp32 else b  # 16-bit logits, gone once fp32 is made
+        first = (
+            0 if shifts and (stack.own_models or job.transformers != "4.46") and fp32 else b
+        )  # 16-bit logits, gone once fp32 is made
         kept = wide if job.loss == "plain" else 0
-        extra = b * T * D if job.transformers == "4.46" and not stack.own_models else 0  # the head's input, which forward still holds
+        extra = (
+            b * T * D if job.transformers == "4.46" and not stack.own_models else 0
+        )  # the head's input, which forward still holds
         held = b if job.keep_outputs or stack.holds_logits else 0
         # The gradient with respect to what cross-entropy read; the Triton kernel writes it in place, and the 16-bit one follows.
         made = 3 * wide if job.loss == "plain" else wide + (copy or b)
@@ -73,5 +77,9 @@ def _in_chunks(job: Job, logits: Any, b: int, capped: Any) -> LossMemory:
     """
     forward, backward = (2, 2) if job.adapter is not None else (3, 4)
     return LossMemory(
-        forward * b * logits + capped, f"T V x {forward} x {b}", backward * b * logits + capped, f"T V x {backward} x {b}", _IN_CHUNKS
+        forward * b * logits + capped,
+        f"T V x {forward} x {b}",
+        backward * b * logits + capped,
+        f"T V x {backward} x {b}",
+        _IN_CHUNKS,
     )

@@ -83,7 +83,11 @@ def weight_lines(job: Job, vectors: int, instant: str) -> Iterator[Line]:
     source = _KBIT if q != "none" and vectors == 4 else _COUNT
     untied = a.embedding_params if stack.untied_head and a.tie_word_embeddings else 0
     outside = a.embedding_params + a.head_params + a.other_params + untied - head
-    formula = f"P_e x {vectors}" if not head and not untied else f"(P_e{' + P_head' if untied else ''}{' - P_head' if head else ''}) x {vectors}"
+    formula = (
+        f"P_e x {vectors}"
+        if not head and not untied
+        else f"(P_e{' + P_head' if untied else ''}{' - P_head' if head else ''}) x {vectors}"
+    )
     yield Line("embeddings and head", "weights", instant, vectors * outside, formula, source)
     name = "block weights" if q == "none" else "weights not quantised"
     fused = 0 if q == "none" or job.experts_as_linears else a.expert_params

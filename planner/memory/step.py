@@ -17,7 +17,9 @@ __all__ = ["instant_lines", "load_lines", "optimizer_lines"]
 _CHECKPOINT = "Chen et al. 2016, arXiv:1604.06174: one input per block is kept, the block runs again in backward"
 _AUTOGRAD = "torch autograd: a gradient appears in its layer's backward and lives until zero_grad(set_to_none=True)"
 _AUTOCAST = "aten/src/ATen/autocast_mode.cpp: 16-bit copies of fp32 weights that need a gradient are cached in the region"
-_IN_BACKWARD = "torchtune optimizer_in_bwd, torch register_post_accumulate_grad_hook: step and drop the gradient, tensor by tensor"
+_IN_BACKWARD = (
+    "torchtune optimizer_in_bwd, torch register_post_accumulate_grad_hook: step and drop the gradient, tensor by tensor"
+)
 _ONE_GRADIENT = "largest trained tensor x its width"
 _EMBEDDING = "torch embedding_dense_backward makes the whole gradient; a tied head's waits to be added to it"
 _HEAD = "aten/src/ATen/autocast_mode.cpp: an fp32 head is copied to 16 bit, and the graph keeps the copy"

@@ -44,7 +44,11 @@ def widths(job: Job) -> Widths:
     """
     p, a = job.numbers, job.architecture
     weights = p.trained_bytes if job.adapter is None else p.frozen_bytes
-    quantized = job.quantization in ("nf4", "fp4", "int8")  # by bitsandbytes; a GPTQ layer gives 16 bit, and PEFT upcasts nothing there
+    quantized = job.quantization in (
+        "nf4",
+        "fp4",
+        "int8",
+    )  # by bitsandbytes; a GPTQ layer gives 16 bit, and PEFT upcasts nothing there
     stack = job.stack_row
     prepared = quantized and job.kbit_preparation and not stack.own_models
     # TRL casts what is not a norm back, but the norms' fp32 weights keep the hidden states in fp32.
@@ -61,7 +65,9 @@ def widths(job: Job) -> Widths:
     takes_dtype = job.quantization == "none" and job.method not in ("prefix", "prompt", "p-tuning")
     in_base_dtype = stack.adapters_in_base_dtype or cast_back or (takes_dtype and not job.autocast_adapter_dtype)
     logits = p.compute_bytes if p.autocast else vectors
-    late = job.transformers != "5" and a.model_type in FORWARD_NOT_UPCAST  # left to cross-entropy, which autocast alone makes fp32
+    late = (
+        job.transformers != "5" and a.model_type in FORWARD_NOT_UPCAST
+    )  # left to cross-entropy, which autocast alone makes fp32
     return Widths(
         weights=weights,
         vectors=vectors,

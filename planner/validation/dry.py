@@ -48,7 +48,7 @@ def refused(run: Published) -> str:
 
 
 def dry_run_peaks(
-    runs: list[Published], cache: Path, *, processes: int = 2, progress: Callable[[str], None] = lambda text: None
+    runs: list[Published], cache: Path, *, processes: int = 2, report: Callable[[str], None] = lambda text: None
 ) -> dict[str, Peak | PlannerError]:
     """Peak, or why there is none, by the row's id. What is in the cache is not run again; each result is stored as it comes."""
     found: dict[str, Peak | PlannerError] = {}
@@ -72,7 +72,7 @@ def dry_run_peaks(
         _store(cache / f"{key}.json", answer)
         found.update(dict.fromkeys((run.id for run in same), answer))
         done += 1
-        progress(f"{done} of {len(waiting)}: {same[0].id}")
+        report(f"{done} of {len(waiting)}: {same[0].id}")
 
     with ThreadPoolExecutor(processes) as pool:  # each thread waits for a process of its own
         list(pool.map(work, waiting.items()))
@@ -95,7 +95,7 @@ def _answer(run: Published) -> Peak | PlannerError:
 def _stored(path: Path) -> Peak | PlannerError | None:
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return InvalidJob("{reason}", reason=document["refused"]) if "refused" in document else Peak(**document)
+        return InvalidJob("not run dry: {reason}", reason=document["refused"]) if "refused" in document else Peak(**document)
     except (OSError, ValueError, TypeError):
         return None
 

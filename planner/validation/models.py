@@ -64,7 +64,11 @@ _FUSED: dict[str, dict[str, Any]] = {
     "chatglm": {"qkv_names": ("query_key_value",), "out_name": "dense", "mlp_names": ("dense_h_to_4h", "dense_4h_to_h"), "qkv_bias": True},
     "baichuan": {"qkv_names": ("W_pack",)},
 }  # fmt: skip
-_BIGCODE = {"santacoder": (2048, 24, 16, 49_280, 2048), "starcoder": (6144, 40, 48, 49_152, 8192), "starcoderbase-1b": (2048, 24, 16, 49_152, 8192)}
+_BIGCODE = {
+    "santacoder": (2048, 24, 16, 49_280, 2048),
+    "starcoder": (6144, 40, 48, 49_152, 8192),
+    "starcoderbase-1b": (2048, 24, 16, 49_152, 8192),
+}
 
 
 def _key(name: str) -> str:

@@ -17,7 +17,7 @@ from planner.sharding import Kind, Sharding
 from planner.units import MiB
 from planner.validation.models import published_gpu, published_model
 
-__all__ = ["QUANTITIES", "Published", "Skipped", "published_run"]
+__all__ = ["MEASUREMENT_COLUMNS", "QUANTITIES", "Published", "Skipped", "cleaned", "published_run"]
 
 QUANTITIES = ("allocated", "reserved", "device", "unspecified", "oom_above")
 Cells = Mapping[str, str]
@@ -120,6 +120,8 @@ _RELEASED = (("4.31", (0, 0), ""), ("4.41", (4, 41), "2024-06"), ("4.46", (4, 46
 
 def _transformers(row: _Row) -> str:
     """The kind of modelling code: by the version that the row names, else by its date, else today's."""
+    if row.text("transformers"):
+        return row.text("transformers")
     version, date = row.version("transformers"), row.text("date")
     if version:
         return [name for name, first, _ in _RELEASED if version >= first][-1]
@@ -206,7 +208,15 @@ _PRECISIONS = {
     "bf16_true": "bf16", "bf16_mixed": "bf16-mixed", "fp16_mixed": "fp16-mixed", "fp16_true": "fp16", "fp32": "fp32", "bf16": "bf16-mixed",
     "fp16": "fp16-mixed", "bf16-mixed": "bf16-mixed", "fp16-mixed": "fp16-mixed", "unknown": "bf16-mixed", "": "bf16-mixed",
 }  # fmt: skip
-_LOSSES = {"plain": "plain", "chunked": "chunked", "liger": "liger", "cut_ce": "cut-ce", "cut-ce": "cut-ce", "fused_ce": "fused-ce", "fused-ce": "fused-ce"}
+_LOSSES = {
+    "plain": "plain",
+    "chunked": "chunked",
+    "liger": "liger",
+    "cut_ce": "cut-ce",
+    "cut-ce": "cut-ce",
+    "fused_ce": "fused-ce",
+    "fused-ce": "fused-ce",
+}
 
 
 def _chosen(table: Mapping[str, str], row: _Row, column: str) -> str:
@@ -258,7 +268,9 @@ def _run(name: str, row: _Row) -> Published:
     for word, reason in (("save", "memory ran out while saving, after a training that fitted"),):
         if quantity == "oom_above" and f"at {word}" in row.prose:
             raise _Inexpressible(reason)
-    if "only max_length" in row.prose or row.text("lengths") == "unknown":
+    if row.text("not_said"):
+        raise _Inexpressible(row.text("not_said"))
+    if "only max_length" in row.prose:
         raise _Inexpressible("only a limit of the length is stated, and nothing tells how long the batches were")
     if "lomo" in row.prose:
         raise _Inexpressible("LOMO updates weights inside backward: no job says that")
@@ -272,7 +284,9 @@ def _run(name: str, row: _Row) -> Published:
     fields: dict[str, Any] = {"method": method, "quantization": quantization}
     if method in ("lora", "dora"):
         fields |= {"target_modules": _targets(row, a), "lora_rank": min(row.whole("lora_rank", 8), a.hidden_size)}
-        if "wte" in row.prose and ("trained copies" in row.prose or "also trains" in row.prose):
+        if row.text("modules_to_save"):
+            fields["modules_to_save"] = tuple(row.text("modules_to_save").split(";"))
+        elif "wte" in row.prose and ("trained copies" in row.prose or "also trains" in row.prose):
             fields["modules_to_save"] = ("embed_tokens", "lm_head")
         if stack == "litgpt":
             fields["lora_dropout"] = 0.05  # of its scripts and configurations
@@ -280,9 +294,7 @@ def _run(name: str, row: _Row) -> Published:
     fields["kbit_preparation"] = row.flag(
         "kbit_preparation", no=("no fp32 upcast", "without the fp32 cast"), yes=(), default=quantization in ("nf4", "fp4", "int8")
     ) and stack not in ("litgpt", "torchtune", "unsloth")
-    fields["double_quant"] = row.flag(
-        "double_quant", no=("no double quant", "without double quant"), yes=(), default=True
-    )
+    fields["double_quant"] = row.flag("double_quant", no=("no double quant", "without double quant"), yes=(), default=True)
     length = row.whole("sequence_length")
     if length > a.max_position_embeddings:
         a = a.model_copy(update={"max_position_embeddings": length})
@@ -306,7 +318,8 @@ def _run(name: str, row: _Row) -> Published:
         loss=_loss(row),
         stack=stack,
         varying_lengths=_lengths(row) == "maximum",
-        optimizer_in_backward=(stack == "torchtune" and method == "full" and "paged" in row.text("optimizer"))  # its low-memory recipe
+        optimizer_in_backward=row.text("optimizer_in_backward") == "yes"
+        or (stack == "torchtune" and method == "full" and "paged" in row.text("optimizer"))  # its low-memory recipe
         or any(word in row.prose for word in ("optimizer_in_bwd", "optimizer in backward", "fused backward")),
         transformers=version,
         keep_outputs="fitcheck" in row.text("source").lower(),
@@ -345,7 +358,7 @@ def _sharding(row: _Row, kind: str, gpus: int, job: Job) -> Sharding | None:
     if kind not in ("ddp", "zero1", "zero2", "zero3", "fsdp", "hybrid"):
         raise _Inexpressible(f"sharding {kind}: no job says that")
     # A 4-bit base is divided where it was stored in a float dtype; fms-acceleration gives GPTQ's integers one as well.
-    viewed = job.quantization == "gptq" and "accelerated-peft-autogptq" in row.prose
+    viewed = job.quantization == "gptq" and ("accelerated-peft-autogptq" in row.prose or row.text("divided_base") == "yes")
     base = kind == "fsdp" and (job.quantization in ("nf4", "fp4") or viewed)
     named: Kind = kind  # type: ignore[assignment]
     return Sharding(named, gpus, divided_base=base, fsdp_version=1 if kind == "fsdp" else 2)
@@ -357,3 +370,37 @@ def _lengths(row: _Row) -> str:
     if any(phrase in row.prose for phrase in ("seq_len is the maximum", "variable length")):
         return "maximum"
     return "longest" if "longest" in row.prose else "exact"
+
+
+# ---- the shipped table ---------------------------------------------------------------------------------------------------
+
+# What of a published row is kept as it stands, and what the mapping has read off its prose.
+FACTS = (
+    "id", "quantity", "peak_mib", "model", "params_b", "method", "base_quantization", "lora_rank", "lora_targets", "optimizer", "precision",
+    "sequence_length", "micro_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "attention", "loss_kernel", "sharding",
+    "num_gpus", "gpu", "tokens_per_second",
+)  # fmt: skip
+READ = (
+    "stack", "transformers", "double_quant", "kbit_preparation", "adapter_dtype", "lengths", "modules_to_save", "optimizer_in_backward",
+    "divided_base", "not_said",
+)  # fmt: skip
+ORIGIN = ("framework", "grade", "source", "ref", "date")
+MEASUREMENT_COLUMNS = (*FACTS, *READ, *ORIGIN)
+
+
+def cleaned(cells: Cells) -> dict[str, str]:
+    """A row of the shipped table from one with prose: the same job, said in columns."""
+    found = published_run(cells)
+    row = {name: (cells.get(name) or "").strip() for name in MEASUREMENT_COLUMNS}
+    if isinstance(found, Skipped):
+        return row | {"not_said": found.reason}
+    job, yes = found.job, {True: "yes", False: "no"}
+    read = {
+        "precision": {"bf16": "bf16_true", "fp16": "fp16_true", "bf16-mixed": "bf16_mixed", "fp16-mixed": "fp16_mixed"}.get(job.precision, job.precision),
+        "loss_kernel": job.loss, "stack": job.stack, "transformers": job.transformers, "double_quant": yes[job.double_quant],
+        "kbit_preparation": yes[job.kbit_preparation], "adapter_dtype": "fp32" if job.autocast_adapter_dtype else "base",
+        "lengths": found.lengths, "modules_to_save": ";".join(job.modules_to_save), "optimizer_in_backward": yes[job.optimizer_in_backward],
+        "divided_base": yes[bool(found.sharding and found.sharding.divided_base)],
+        "base_quantization": {"none": "", "gptq": "gptq4"}.get(job.quantization, job.quantization), "method": "full" if job.method == "full" else "lora",
+    }  # fmt: skip
+    return row | read

@@ -125,7 +125,11 @@ def summary(rows: Iterable[Judged]) -> dict[str, Any]:
     measured = [row for row in everything if row.run.quantity != "oom_above"]
     oom = [row for row in everything if row.run.quantity == "oom_above"]
     fitted = [row for row in measured if row.usable_bytes is not None]
-    speeds = [row.tokens_per_second / row.run.tokens_per_second - 1 for row in measured if row.tokens_per_second and row.run.tokens_per_second]
+    speeds = [
+        row.tokens_per_second / row.run.tokens_per_second - 1
+        for row in measured
+        if row.tokens_per_second and row.run.tokens_per_second
+    ]
     return {
         **{
             quantity: _figures([row.error for row in measured if row.run.quantity == quantity])
