@@ -115,8 +115,8 @@ def _report(found: list[Judged], skipped: list[Skipped]) -> str:
         parts.append(f"by {group}")
         parts += [_line(f"  {name}", figures) for name, figures in names.items()]
     parts.append(
-        f'\n{total["false_fits"]} of {total["oom_rows"]} runs that ran out are called "fits"; {total["false_no_fits"]} of {total["fit_rows"]} that ran '
-        f'are called "does not fit"; {_percent(total["interval_coverage"])} lie in the 90 % band; {len(skipped)} rows skipped'
+        f'\n{total["false_fits"]} of {total["oom_rows"]} runs that ran out are called "fits"; {total["false_no_fits"]} of {total["fit_rows"]} '
+        f'that ran are called "does not fit"; {_percent(total["interval_coverage"])} lie in the 90 % band; {len(skipped)} rows skipped'
     )
     return "\n".join(parts)
 

@@ -118,10 +118,9 @@ def table() -> str:
         "|---|---|---|---|---|---|",
     ]
     groups: list[tuple[str, list[tuple[Row, float, bool]]]] = [("all, at the level published", rows)]
-    for quantity in ("allocated", "reserved", "device", "unspecified"):
-        groups.append((quantity, [found for found in rows if found[0].run.quantity == quantity]))
-    for name in sorted({row.publisher for row, _, _ in rows}):
-        groups.append((name, [found for found in rows if found[0].publisher == name]))
+    quantities, publishers = ("allocated", "reserved", "device", "unspecified"), sorted({row.publisher for row, _, _ in rows})
+    groups += [(name, [found for found in rows if found[0].run.quantity == name]) for name in quantities]
+    groups += [(name, [found for found in rows if found[0].publisher == name]) for name in publishers]
     lines += [f"| {name} | {figures(found)} |" for name, found in groups]
     return "\n".join(lines)
 

@@ -95,8 +95,8 @@ def fully_sharded_lines(job: Job, w: Widths, kernel: Kernel, sharding: Sharding)
     loading = list(load_lines(job, w))
     yield from divided(loading, n, base=base)
     if job.stack_row.whole_model_first:
-        whole = sum(line.bytes for line in loading if line.component == "weights")
-        yield Line("whole model before it is divided", "weights", "load", whole, f"P x {w.weights}", _WHOLE)
+        model_bytes = sum(line.bytes for line in loading if line.component == "weights")
+        yield Line("whole model before it is divided", "weights", "load", model_bytes, f"P x {w.weights}", _WHOLE)
     step = [x for x in instant_lines(run, wide, kernel) if x.component != "gradients" and x.instant not in ("load", "optimizer")]
     step += [*_gathered(job, units), *_reduced(job, w, wide, units, sharding, on_host=host)]
     # With few tokens the last block's forward is fuller than the end: two units have just arrived beside the one that ran.

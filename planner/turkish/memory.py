@@ -264,6 +264,9 @@ _PARTS = {
     "an optimizer that runs in backward keeps no gradients to accumulate; give gradient_accumulation_steps 1": (
         "geri geçişte çalışan bir optimizer biriktirilecek gradyan tutmaz; gradient_accumulation_steps için 1 verin"
     ),
+    "{what} cannot be run dry, as its layers are not among those installed; use the closed form": (
+        "{what} kuru çalıştırılamaz, çünkü katmanları kurulu kitaplıklarda yok; kapalı formülü kullanın"
+    ),
     "not run dry: {reason}": "kuru çalıştırma yapılmadı: {reason}",
     "adapters, or a weight being cast or quantised": "adaptörler ya da dönüştürülmekte olan bir ağırlık",
     "gradient of the embedding": "embedding'in gradyanı",

@@ -103,4 +103,4 @@ def _stored(path: Path) -> Peak | PlannerError | None:
 def _store(path: Path, answer: Peak | PlannerError) -> None:
     document = answer._asdict() if isinstance(answer, Peak) else {"refused": str(answer)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(document))
+    write_whole(path, json.dumps({k: v if isinstance(v, str) else float(v) for k, v in document.items()}).encode())

@@ -305,26 +305,25 @@ def _run(name: str, row: _Row) -> Published:
         raise _Inexpressible(f"gradient_checkpointing {row.text('gradient_checkpointing')}: no job says that")
     if checkpointing == "on" and version != "5" and (kind == "fsdp" or quantization == "int8"):
         checkpointing = "reentrant"  # the default of transformers 4
-    job = Job(
-        architecture=a,
-        **fields,
-        precision=precision,
-        optimizer=_chosen(_OPTIMIZERS, row, "optimizer"),
-        sequence_length=length,
-        micro_batch_size=row.whole("micro_batch_size", 1),
-        gradient_accumulation_steps=row.whole("gradient_accumulation_steps", 1),
-        gradient_checkpointing=checkpointing,
-        attention=_attention(row, a),
-        loss=_loss(row),
-        stack=stack,
-        varying_lengths=_lengths(row) == "maximum",
-        optimizer_in_backward=row.text("optimizer_in_backward") == "yes"
+    chosen: dict[str, Any] = {
+        "precision": precision,
+        "optimizer": _chosen(_OPTIMIZERS, row, "optimizer"),
+        "sequence_length": length,
+        "micro_batch_size": row.whole("micro_batch_size", 1),
+        "gradient_accumulation_steps": row.whole("gradient_accumulation_steps", 1),
+        "gradient_checkpointing": checkpointing,
+        "attention": _attention(row, a),
+        "loss": _loss(row),
+        "stack": stack,
+        "varying_lengths": _lengths(row) == "maximum",
+        "optimizer_in_backward": row.text("optimizer_in_backward") == "yes"
         or (stack == "torchtune" and method == "full" and "paged" in row.text("optimizer"))  # its low-memory recipe
         or any(word in row.prose for word in ("optimizer_in_bwd", "optimizer in backward", "fused backward")),
-        transformers=version,
-        keep_outputs="fitcheck" in row.text("source").lower(),
-        experts_as_linears=bool(a.num_experts),
-    )
+        "transformers": version,
+        "keep_outputs": "fitcheck" in row.text("source").lower(),
+        "experts_as_linears": bool(a.num_experts),
+    }
+    job = Job(architecture=a, **fields, **chosen)
     speed = row.text("tokens_per_second")
     return Published(
         id=name,
@@ -396,11 +395,13 @@ def cleaned(cells: Cells) -> dict[str, str]:
         return row | {"not_said": found.reason}
     job, yes = found.job, {True: "yes", False: "no"}
     read = {
-        "precision": {"bf16": "bf16_true", "fp16": "fp16_true", "bf16-mixed": "bf16_mixed", "fp16-mixed": "fp16_mixed"}.get(job.precision, job.precision),
+        "precision": {"bf16": "bf16_true", "fp16": "fp16_true", "bf16-mixed": "bf16_mixed", "fp16-mixed": "fp16_mixed"}.get(
+            job.precision, job.precision),
         "loss_kernel": job.loss, "stack": job.stack, "transformers": job.transformers, "double_quant": yes[job.double_quant],
         "kbit_preparation": yes[job.kbit_preparation], "adapter_dtype": "fp32" if job.autocast_adapter_dtype else "base",
         "lengths": found.lengths, "modules_to_save": ";".join(job.modules_to_save), "optimizer_in_backward": yes[job.optimizer_in_backward],
         "divided_base": yes[bool(found.sharding and found.sharding.divided_base)],
-        "base_quantization": {"none": "", "gptq": "gptq4"}.get(job.quantization, job.quantization), "method": "full" if job.method == "full" else "lora",
+        "base_quantization": {"none": "", "gptq": "gptq4"}.get(job.quantization, job.quantization),
+        "method": "full" if job.method == "full" else "lora",
     }  # fmt: skip
     return row | read
