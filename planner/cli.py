@@ -35,6 +35,7 @@ from planner.sharding import sharding_of
 from planner.tables import lines_text, methods_table
 from planner.texts import LANGUAGES, translated
 from planner.units import format_gib
+from planner.validate_command import validate
 
 __all__ = ["main"]
 
@@ -113,6 +114,7 @@ def estimate(
 planner.add_command(dryrun)
 planner.add_command(offers)
 planner.add_command(pilot)
+planner.add_command(validate)
 
 
 def _document(plan: Plan) -> dict[str, Any]:

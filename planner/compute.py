@@ -42,7 +42,7 @@ _OPTIMIZER_PASSES = {
     "lion-8bit": 7, "sgd": 6, "sgd-momentum": 9,
 }  # fmt: skip
 # Bytes per logit that the loss moves beyond the head's own products: plain PyTorch copies, casts to fp32 and normalises.
-_LOSS_BYTES = {"plain": 56, "chunked": 56, "liger": 10, "cut-ce": 0}
+_LOSS_BYTES = {"plain": 56, "fused-ce": 24, "chunked": 56, "liger": 10, "cut-ce": 0}
 # What of flash attention's share is left: with the memory-efficient kernel, and on chips whose instructions FlashAttention-2 lacks.
 # The first is read off the T4 runs (fitcheck), the second from arXiv:2407.08608 (35 % of the peak on an H100) and llm-foundry's H100 runs.
 _EFFICIENT, _AFTER_AMPERE = 0.8, 0.6

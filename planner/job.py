@@ -11,6 +11,7 @@ from planner.blocks import Tensor
 from planner.errors import InvalidJob
 from planner.optimizers import OPTIMIZERS, Optimizer
 from planner.precision import PRECISIONS, Precision, Quantization
+from planner.stacks import STACKS, Stack, StackName, TransformersVersion
 
 __all__ = ["ADAPTER_FIELDS", "METHODS", "Job", "Method"]
 
@@ -20,6 +21,7 @@ METHODS: tuple[Method, ...] = get_args(Method)
 # Methods whose PEFT layers exist for a bitsandbytes base. Source: peft/tuners/{lora,ia3}/bnb.py.
 _ON_4_BIT = ("qlora", "dora", "ia3")
 _ON_INT8 = ("lora", "dora", "ia3")
+_ON_GPTQ = ("lora",)
 
 # Which fields a method reads beyond those that all of them read; a control for another field has no effect.
 ADAPTER_FIELDS: dict[Method, tuple[str, ...]] = {
@@ -64,11 +66,15 @@ class Job(Record):
     sequence_length: PositiveInt = 2048
     micro_batch_size: Annotated[PositiveInt, Field(le=65536)] = 1
     gradient_accumulation_steps: Annotated[PositiveInt, Field(le=65536)] = 1
+    optimizer_in_backward: bool = False  # each parameter is updated as soon as its gradient is there, which is then dropped
     gradient_checkpointing: Literal["off", "on", "reentrant"] = "on"
     attention: Literal["eager", "sdpa", "flash"] = "sdpa"
-    loss: Literal["plain", "chunked", "liger", "cut-ce"] = "plain"
+    loss: Literal["plain", "fused-ce", "chunked", "liger", "cut-ce"] = "plain"
+    stack: StackName = "trainer"  # the program around the model, where it changes memory: see planner.stacks
+    transformers: TransformersVersion = "5"  # the kind of modelling code, by the first version that has it
     keep_outputs: bool = False  # a loop that holds the model's output, and so the logits, until after backward
     packing: bool = True  # rows are full; off: rows are padded, and a mask says where
+    varying_lengths: bool = False  # batches differ in length, up to sequence_length: the allocator's cache goes to pieces
 
     lora_rank: PositiveInt = 16
     lora_alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 32
@@ -116,7 +122,7 @@ class Job(Record):
             )
         if self.method == "qlora" and self.quantization not in ("nf4", "fp4"):
             raise InvalidJob("qlora needs a 4-bit base; give quantization nf4 or fp4, or method lora", field="quantization")
-        allowed = _ON_INT8 if self.quantization == "int8" else _ON_4_BIT
+        allowed = {"int8": _ON_INT8, "gptq": _ON_GPTQ}.get(self.quantization, _ON_4_BIT)
         if self.quantization != "none" and self.method not in allowed:
             raise InvalidJob(
                 "method {method!r} does not exist on an {quantization} base; use quantization none, or one of {allowed}",
@@ -150,6 +156,11 @@ class Job(Record):
                 "{model_type} has no flash attention in transformers; give attention {known}",
                 field="attention", model_type=a.model_type, known=", ".join(a.attention_kernels),
             )  # fmt: skip
+        if self.optimizer_in_backward and self.gradient_accumulation_steps > 1:
+            raise InvalidJob(
+                "an optimizer that runs in backward keeps no gradients to accumulate; give gradient_accumulation_steps 1",
+                field="gradient_accumulation_steps",
+            )
         if self.save == "merged" and not isinstance(adapter, LoRA | IA3):
             raise InvalidJob("method {method!r} has nothing to merge; give save checkpoint", field="save", method=self.method)
         return self
@@ -228,6 +239,11 @@ class Job(Record):
     def numbers(self) -> Precision:
         """Bytes per element of this job's precision."""
         return PRECISIONS[self.precision]
+
+    @property
+    def stack_row(self) -> Stack:
+        """What this job's stack does."""
+        return STACKS[self.stack]
 
     @property
     def optimizer_row(self) -> Optimizer:

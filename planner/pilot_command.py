@@ -108,7 +108,7 @@ def _availability(cards: list[str], language: str) -> str:
 def _dry_run(found: Measurement) -> DryRunSummary | None:
     """The dry run of the job that was piloted, on the same card; after the pilot, whose speed it would change."""
     gpu = card_of(found)
-    if gpu is None or found.state == "cancelled":
+    if gpu is None or found.sharding or found.state == "cancelled":
         return None
     with suppress(PlannerError):  # the libraries here are none that it knows, or it does not know the job
         return asyncio.run(dry_run_in_process(Job(**found.job), gpu))

@@ -84,8 +84,8 @@ class Plan:
 
     @property
     def verdict(self) -> str:
-        """`fits`, `tight` (the upper end of the band is beyond the card) or `does not fit`."""
-        if not self.fits:
+        """`fits` (with the whole band), `does not fit` (not even the band's lower end) or `tight`: the card lies inside the band."""
+        if self.memory.peak.low > self.gpu.usable_memory_bytes:
             return "does not fit"
         return "fits" if self.memory.peak.high <= self.gpu.usable_memory_bytes else "tight"
 

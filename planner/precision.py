@@ -6,9 +6,10 @@ __all__ = ["BYTES", "PRECISIONS", "Precision", "Quantization", "quantization_sta
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "uint8": 1, "int8": 1}
 
-Quantization = Literal["none", "nf4", "fp4", "int8"]
+Quantization = Literal["none", "nf4", "fp4", "int8", "gptq"]
 
 NF4_BLOCK = 64  # weights that share one scale
+GPTQ_GROUP = 128  # weights of one column that share a 16-bit scale and a 4-bit zero
 NF4_SCALE_BLOCK = 256  # scales that share one second scale, with double quantisation
 
 
@@ -44,10 +45,12 @@ def quantization_state_bytes(params: int, rows: int, quantization: Quantization,
     """Scales of quantised weights.
 
     4 bit: one fp32 per 64 weights; with double quantisation one byte per 64 and one fp32 per 256 of those.
-    int8: one fp32 per output row (`rows`).
+    int8: one fp32 per output row (`rows`). gptq: a 16-bit scale and a 4-bit zero per group of 128.
     Source: arXiv:2305.14314, sec. 3; bitsandbytes/functional.py, quantize_4bit and int8_vectorwise_quant.
     """
     if quantization == "int8":
         return 4 * rows
+    if quantization == "gptq":
+        return params / GPTQ_GROUP * 2.5
     scales = params / NF4_BLOCK
     return scales * (1 + 4 / NF4_SCALE_BLOCK) if double_quant else scales * 4

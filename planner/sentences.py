@@ -46,7 +46,8 @@ METHOD_NAMES = {
 
 VERDICTS = {
     "fits": "Fits {gpu} with {spare} to spare: needs about {device} of {usable}.",
-    "tight": "Tight on {gpu}: needs about {device} of {usable}, and up to {high} if the allocator is unlucky.",
+    "tight": "Tight on {gpu}: needs about {device} of {usable}, and up to {high}: nine of ten published runs stayed within that.",
+    "too tight": "Tight on {gpu}: needs about {device} of {usable}, probably too much; nine of ten published runs took {low} to {high}.",
     "does not fit": "Does not fit {gpu}: needs about {device}, which is {missing} more than its {usable}.",
 }
 SHARDING_NAMES = {
@@ -105,9 +106,10 @@ def peak_verdict(verdict: str, peak: Peak, gpu: Gpu, language: str, *, cards: st
     """The sentence of a verdict about any peak, of a closed form or of a dry run."""
     gib = partial(format_gib, language=language)
     usable = gpu.usable_memory_bytes
-    return translated(VERDICTS[verdict], language).format(
+    template = "too tight" if verdict == "tight" and peak.device > usable else verdict
+    return translated(VERDICTS[template], language).format(
         gpu=cards or gpu.label, spare=gib(usable - peak.device), missing=gib(peak.device - usable), device=gib(peak.device), usable=gib(usable),
-        high=gib(peak.high),
+        high=gib(peak.high), low=gib(peak.low),
     )  # fmt: skip
 
 

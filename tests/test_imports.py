@@ -29,13 +29,14 @@ LAYERS: list[dict[str, set[str]]] = [
     {
         "assumption": set(),
         "precision": set(),
+        "stacks": set(),
         "blocks": set(),
         "architecture": {"blocks"},
         "families": {"architecture"},
         "adapters": {"architecture", "blocks"},
         "optimizers": set(),
         "hardware": set(),
-        "job": {"adapters", "architecture", "blocks", "optimizers", "precision"},
+        "job": {"adapters", "architecture", "blocks", "optimizers", "precision", "stacks"},
         "sharding": {"job"},
         "workload": {"architecture", "job"},
     },
@@ -60,6 +61,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "ranking": {"plan", "placement"},
     },
     {"dryrun": set(), "pilot": {"dryrun"}},
+    {"validation": set()},
     {
         "sentences": set(),
         "figures": {"sentences"},
@@ -78,6 +80,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "dryrun_command": {"job_options"},
         "offers_command": {"job_options"},
         "pilot_command": {"job_options"},
+        "validate_command": {"job_options"},
     },
     {"serve": set(), "workbook": set(), "cli": {"serve"}},
 ]

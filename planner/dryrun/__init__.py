@@ -81,6 +81,11 @@ def dry_run(
     take. Raises InvalidJob or PlannerError, each one sentence.
     """
     check_kind(job, sharding)
+    if job.stack_row.own_models or job.quantization == "gptq":
+        what = "a GPTQ base" if job.quantization == "gptq" else job.stack_row.label
+        raise InvalidJob(
+            "{what} cannot be run dry, as its layers are not among those installed; use the closed form", field="stack", what=what
+        )
     versions = _checked_versions()
     from planner.dryrun.cuda import BEHAVIOURS, Behaviours
     from planner.dryrun.trace import trace_steps

@@ -16,10 +16,23 @@ __all__ = ["put_loss"]
 
 def put_loss(model: Any, job: Job) -> None:
     """Give the model the job's loss: its head hands the hidden states on, and the loss takes them from there."""
-    if job.loss == "plain":
+    shifts = job.transformers != "5"
+    if job.loss == "plain" and not shifts:
         return
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     head = base.get_output_embeddings()
+    if job.loss in ("plain", "fused-ce"):
+        if shifts and job.transformers != "4.46":  # fp32 as soon as the head has run
+            plain = head.forward
+            head.forward = lambda hidden: plain(hidden).float()
+        kind = _plain if job.loss == "plain" else _Triton.apply
+
+        def loss_function(logits: Any, labels: Any, *_: Any, **__: Any) -> Any:
+            wide = logits.float()  # which the library's own variable holds while the loss is computed
+            return kind(wide[..., :-1, :].contiguous() if shifts else wide)
+
+        base.loss_function = loss_function
+        return
     if job.loss == "chunked":
         base.loss_function = lambda logits, labels, *_, **__: _Chunked.apply(logits)
         return
@@ -82,6 +95,25 @@ class _Fused(torch.autograd.Function):
             kept = torch.zeros_like(rows, dtype=torch.float32)
             to_weight = torch.zeros_like(weight) if weight.requires_grad else None
         return kept.to(ctx.dtype).view(ctx.shape), to_weight, None
+
+
+def _plain(logits: Any) -> Any:
+    rows = logits.view(-1, logits.size(-1))
+    return torch.nn.functional.cross_entropy(rows, torch.zeros(rows.size(0), dtype=torch.int64))
+
+
+class _Triton(torch.autograd.Function):
+    """One log-sum-exp per token; the gradient is written over the logits. Source: unsloth/kernels/cross_entropy_loss.py."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Any) -> Any:
+        rows = logits.numel() // logits.size(-1)
+        ctx.save_for_backward(logits, torch.empty(rows, dtype=torch.float32))
+        return torch.empty((), dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx: Any, *_gradient: Any) -> Any:
+        return ctx.saved_tensors[0]
 
 
 class _Chunked(torch.autograd.Function):

@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.hardware import Gpu
 from planner.job import Job
-from planner.memory.device import Assumptions, Peak, device_peak, workspace_line
+from planner.memory.device import Assumptions, Peak, cached_logits, device_peak, workspace_line
 from planner.memory.lines import COMPONENTS, INSTANTS, RESIDENT, Line
 from planner.memory.resident import resident_lines
 from planner.memory.sharding import lines_of_rank
@@ -117,7 +117,9 @@ def memory_breakdown(
     allocated_at = {i: totals[i] + (0 if i == "load" else resident) for i in INSTANTS if i in totals}
     slack = assumptions.slack(job.method, kernel, several_gpus=sharding is not None)
     context = assumptions.context(capability)
-    peak = device_peak(allocated_at, slack, context)
+    peak = device_peak(
+        allocated_at, slack, context, assumptions.band(several_gpus=sharding is not None), cached_logits(job, assumptions)
+    )
     named = (("CUDA context", context), ("allocator slack", slack))
     measured = tuple((name, row.source) for name, row in named if row.calibrated)
     return MemoryBreakdown(job, tuple(lines), kernel.name, allocated_at, peak, measured)

@@ -27,6 +27,7 @@ _DORA = "peft/tuners/lora/dora.py: base result and low-rank result are both kept
 _DORA_DROPOUT = (
     "peft/tuners/lora/dora.py: with dropout the base's result is computed again, and the product keeps its cast weight"
 )
+_PADDED = "litgpt/lora.py, LoRAQKVLinear.zero_pad: index_copy keeps what it copies"
 _IA3 = "peft/tuners/ia3/layer.py: the factor that is not the vector is kept, the MLP's in the vector's own dtype"
 _DROPOUT = "torch native_dropout keeps a 1-byte mask"
 _ACT = "the activation keeps its input, the product of gate and up both factors"
@@ -37,6 +38,11 @@ _GELU_NEW = "transformers/activations.py, NewGELUActivation in Python: pow, x / 
 
 
 _GELUS_IN_PYTHON = ("gelu_new", "gelu_fast")
+
+
+def _in_python(job: Job) -> bool:
+    """Whether the activation is transformers' own Python, not one kernel."""
+    return job.architecture.hidden_act in _GELUS_IN_PYTHON and not job.stack_row.own_models
 
 
 class Saved(NamedTuple):
@@ -104,8 +110,14 @@ def _adapter(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
     if isinstance(adapter, LoRA):
         targets, b = adapter.targets(block), w.adapted
         saved = [Saved("rank-r products", T * b * adapter.rank * len(targets), f"T r x {b} x {len(targets)}", _LORA)]
+        projections = [x for x in block.attention[:-1] if x in targets]
+        if job.stack_row.fused_projection and 0 < len(projections) < len(block.attention) - 1:
+            width = sum(x.out_features for x in projections)
+            saved.append(Saved("LoRA's part of the projection", T * b * width, f"T x {b} x sum of outputs", _PADDED))
         if adapter.dropout:
             width = sum(x.in_features for x in targets)
+            if job.stack_row.fused_projection and projections:  # one input, dropped out once
+                width -= (len(projections) - 1) * projections[0].in_features
             saved.append(Saved("dropout masks", T * width, "T x sum of inputs", _DROPOUT))
         if adapter.use_dora:
             base = b if adapter.dropout else w.linear
@@ -138,7 +150,8 @@ def _attention(job: Job, w: Widths, kernel: Kernel, B: Any, S: Any) -> list[Save
     key_heads = H if kernel.expanded or a.kv_lora_rank else a.num_key_value_heads
     saved = []
     width = H * A + key_heads * (A + AV) + (H * a.qk_nope_head_dim if a.kv_lora_rank else 0)
-    viewed = len(a.qkv_names) == 1 and a.rotary and not kernel.scores and w.linear == c
+    fused = job.stack_row.fused_projection and c < 4
+    viewed = (fused or len(a.qkv_names) == 1) and a.rotary and not kernel.scores and w.linear == c
     if viewed:  # values are a view of the whole fused projection
         width += a.query_size + a.key_value_size
     saved.append(Saved("queries, keys, values", T * c * width, f"T x {width} x {c}", _EAGER if kernel.scores else _FLASH))
@@ -161,7 +174,7 @@ def _attention(job: Job, w: Widths, kernel: Kernel, B: Any, S: Any) -> list[Save
 
 def _mlp(job: Job, w: Widths, T: Any, F: int) -> Saved:
     a = job.architecture
-    if a.hidden_act in _GELUS_IN_PYTHON:
+    if _in_python(job):
         width = 14 if w.autocast and w.linear < 4 else 4 * w.linear
         return Saved("MLP: activation", T * width * F, f"T x {F} x {width}", _GELU_NEW, T * width * F)
     tensors = 3 if a.gated_mlp else 1
@@ -189,7 +202,9 @@ def saved_by_block(job: Job, block: Block, w: Widths, kernel: Kernel) -> list[Sa
     mlp_inputs, down = block.mlp[:-1], block.mlp[-1:]
     if trained or lora:
         one_norm = a.parallel_block and a.norms_per_block == 1
-        kept = _inputs(job, w, T, on(first + (mlp_inputs if one_norm else ())), w.normed)
+        fused = job.stack_row.fused_projection  # one module with one input
+        read = on(first)[: 1 if fused else None] + (on(mlp_inputs) if one_norm else ())
+        kept = _inputs(job, w, T, read, w.normed)
         for linear in on(later):
             kept = kept + _inputs(job, w, T, (linear,), w.normed)
         kept = kept + _inputs(job, w, T, on((output,)), w.linear if kernel.scores else w.attention, kept_anyway=not kernel.scores)
@@ -280,7 +295,7 @@ def block_backward(job: Job, block: Block, w: Widths, kernel: Kernel, saved: lis
     routed = 0
     if block.experts:
         routed = a.num_experts_per_tok * a.moe_intermediate_size * w.routed * (2 if adapter is None else 3)
-    inner = 12 if a.hidden_act in _GELUS_IN_PYTHON and w.autocast else (3 if a.gated_mlp else 2) * w.linear - kept
+    inner = 12 if _in_python(job) and w.autocast else (3 if a.gated_mlp else 2) * w.linear - kept
     product = T * (F * inner + routed + 2 * D * w.residual)
     by_mlp = sum(part.by_mlp for part in saved)  # gone by the time that the norm before the MLP, or the softmax, runs backward
     if isinstance(adapter, LoRA) and adapter.use_dora and adapter.targets(block):

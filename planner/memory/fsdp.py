@@ -29,6 +29,7 @@ _HOOKS = (
     "torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook: on a frozen unit's input, which a reentrant "
     "checkpoint makes a leaf; the hook holds the leaf and its gradient until the end of backward"
 )
+_WHOLE = "LitGPT tutorials/resource-tables.md (2023-10): LoRA on 2 and 4 GPUs peaks at the model and its part, whatever the batch"
 _NO_SYNC = "accelerate no_sync: only the last micro-batch reduces; until then each rank keeps all gradients in the compute dtype"
 
 
@@ -60,7 +61,8 @@ def _units(job: Job, w: Widths, sharding: Sharding) -> _Units:
     adapters = 0 if full else (job.trained_params - job.copied_params) / a.num_hidden_layers
 
     def gathered(block: Block) -> Any:
-        quantized = sum(x.in_features * x.out_features for x in block.linears) if job.quantization != "none" else 0
+        experts = block.num_experts * sum(x.in_features * x.out_features for x in block.experts) if job.experts_as_linears else 0
+        quantized = sum(x.in_features * x.out_features for x in block.linears) + experts if job.quantization != "none" else 0
         base = quantized_weight_bytes(quantized, job.quantization) if sharding.divided_base and quantized else 0
         return w.vectors * (block.params - quantized) + base + w.adapter * adapters
 
@@ -90,7 +92,11 @@ def fully_sharded_lines(job: Job, w: Widths, kernel: Kernel, sharding: Sharding)
         if whole or not host:
             yield from divided([line], n, base=base)
     units = _units(run, wide, sharding)
-    yield from divided(load_lines(job, w), n, base=base)
+    loading = list(load_lines(job, w))
+    yield from divided(loading, n, base=base)
+    if job.stack_row.whole_model_first:
+        model_bytes = sum(line.bytes for line in loading if line.component == "weights")
+        yield Line("whole model before it is divided", "weights", "load", model_bytes, f"P x {w.weights}", _WHOLE)
     step = [x for x in instant_lines(run, wide, kernel) if x.component != "gradients" and x.instant not in ("load", "optimizer")]
     step += [*_gathered(job, units), *_reduced(job, w, wide, units, sharding, on_host=host)]
     # With few tokens the last block's forward is fuller than the end: two units have just arrived beside the one that ran.

@@ -16,6 +16,7 @@ _COUNT = "parameter count x bytes of its dtype; tied embeddings count once"
 _QLORA = "Dettmers et al. 2023, arXiv:2305.14314, sec. 3; bitsandbytes replaces nn.Linear inside the blocks only"
 _KBIT = "peft/utils/other.py, prepare_model_for_kbit_training: 16-bit parameters that are not quantised become fp32"
 _FUSED = "transformers 5 keeps routed experts as 3-D parameters: no nn.Linear for bitsandbytes to replace; k-bit preparation makes them fp32"
+_ROTARY = "transformers until 4.40, MistralRotaryEmbedding: cosine and sine of every position in each layer"
 _PEFT_DTYPE = "peft/tuners/tuners_utils.py, cast_adapter_dtype: fp32 for adapters of a 16-bit base"
 
 
@@ -68,24 +69,33 @@ def _state_formula(job: Job, w: Widths) -> str:
 def weight_lines(job: Job, vectors: int, instant: str) -> Iterator[Line]:
     """The base model's weights, with `vectors` bytes for what is not quantised."""
     a, q = job.architecture, job.quantization
-    quantized = 0
+    stack = job.stack_row
+    quantized, head = 0, a.embedding_params if stack.quantizes_head and q != "none" else 0
     if q != "none":
         quantized, rows = a.linear_params(experts=job.experts_as_linears)
-        packed, scales = ("P_q x 1", "4 x output rows") if q == "int8" else ("P_q / 2", "P_q / 64 x (1 + 4/256)")
-        scales = scales if job.double_quant or q == "int8" else "P_q / 64 x 4"
+        quantized, rows = quantized + head, rows + (a.vocab_size if head else 0)
+        packed = "P_q x 1" if q == "int8" else "P_q / 2"
+        scales = {"int8": "4 x output rows", "gptq": "P_q / 128 x 2.5"}.get(q, "P_q / 64 x (1 + 4/256)")
+        scales = scales if job.double_quant or q in ("int8", "gptq") else "P_q / 64 x 4"
         yield Line("quantised weights", "weights", instant, quantized_weight_bytes(quantized, q), packed, _QLORA)
         state = quantization_state_bytes(quantized, rows, q, double_quant=job.double_quant)
         yield Line("quantisation scales", "quantization_state", instant, state, scales, _QLORA)
     source = _KBIT if q != "none" and vectors == 4 else _COUNT
-    outside = a.embedding_params + a.head_params + a.other_params
-    yield Line("embeddings and head", "weights", instant, vectors * outside, f"P_e x {vectors}", source)
+    untied = a.embedding_params if stack.untied_head and a.tie_word_embeddings else 0
+    outside = a.embedding_params + a.head_params + a.other_params + untied - head
+    formula = (
+        f"P_e x {vectors}"
+        if not head and not untied
+        else f"(P_e{' + P_head' if untied else ''}{' - P_head' if head else ''}) x {vectors}"
+    )
+    yield Line("embeddings and head", "weights", instant, vectors * outside, formula, source)
     name = "block weights" if q == "none" else "weights not quantised"
     fused = 0 if q == "none" or job.experts_as_linears else a.expert_params
     yield Line(
         name,
         "weights",
         instant,
-        vectors * (a.block_params - quantized - fused),
+        vectors * (a.block_params - quantized + head - fused),
         f"(P - P_e - P_q{' - P_experts' if fused else ''}) x {vectors}",
         source,
     )
@@ -103,5 +113,10 @@ def resident_lines(job: Job, w: Widths) -> Iterator[Line]:
     row = job.optimizer_row
     if row.states or row.factored:
         yield Line("optimizer states", "optimizer_states", RESIDENT, state_bytes(job, w), _state_formula(job, w), row.source)
+    a = job.architecture
+    if job.transformers == "4.31" and a.rotary and not job.stack_row.own_models:
+        size = 2 * w.compute * a.num_hidden_layers * a.max_position_embeddings * a.head_dim
+        formula = f"2 L A x longest sequence x {w.compute}"
+        yield Line("rotary tables of all layers", "workspace", RESIDENT, size, formula, _ROTARY)
     batch = 24 * job.micro_batch_size * job.length
     yield Line("batch", "workspace", RESIDENT, batch, "T x 3 x 8", "transformers data collators: ids, labels and mask in int64")

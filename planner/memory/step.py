@@ -17,6 +17,10 @@ __all__ = ["instant_lines", "load_lines", "optimizer_lines"]
 _CHECKPOINT = "Chen et al. 2016, arXiv:1604.06174: one input per block is kept, the block runs again in backward"
 _AUTOGRAD = "torch autograd: a gradient appears in its layer's backward and lives until zero_grad(set_to_none=True)"
 _AUTOCAST = "aten/src/ATen/autocast_mode.cpp: 16-bit copies of fp32 weights that need a gradient are cached in the region"
+_IN_BACKWARD = (
+    "torchtune optimizer_in_bwd, torch register_post_accumulate_grad_hook: step and drop the gradient, tensor by tensor"
+)
+_ONE_GRADIENT = "largest trained tensor x its width"
 _EMBEDDING = "torch embedding_dense_backward makes the whole gradient; a tied head's waits to be added to it"
 _HEAD = "aten/src/ATen/autocast_mode.cpp: an fp32 head is copied to 16 bit, and the graph keeps the copy"
 _DEQUANT = "bitsandbytes/autograd/_functions.py, MatMul4Bit: a layer's weight is made 16-bit for its matrix multiplication"
@@ -154,10 +158,12 @@ def _backward(job: Job, w: Widths, kernel: Kernel, saved: list[list[Saved]]) -> 
             to_come = (
                 block.params - (block.mlp[-1].params if block.mlp else 0) + (0 if a.tie_word_embeddings else a.embedding_params)
             )
-            size = trained_bytes(job, w) - w.weights * to_come
-            yield Line("gradients so far", "gradients", instant, size, f"(P_t - what is still to come) x {w.weights}", _AUTOGRAD)
+            size = _largest_gradient(job, w) if job.optimizer_in_backward else trained_bytes(job, w) - w.weights * to_come
+            formula = _ONE_GRADIENT if job.optimizer_in_backward else f"(P_t - what is still to come) x {w.weights}"
+            yield Line("gradients so far", "gradients", instant, size, formula, _AUTOGRAD)
             # In the embedding's own backward the block is gone and its gradients are there, and a tied head's as well.
             own = w.weights * (to_come + (a.embedding_params if a.tie_word_embeddings else 0))
+            own = 0 if job.optimizer_in_backward else own
             more = largest(own - sum(part.bytes for part in parts) - inside.bytes, 0)
             formula = f"what P_head x {w.weights} exceeds a block by"
             yield Line("gradient of the embedding", "gradients", instant, more, formula, _EMBEDDING)
@@ -172,7 +178,7 @@ def optimizer_lines(job: Job, w: Widths) -> Iterator[Line]:
     yield from _kept_logits(job, w, "optimizer")
     row = job.optimizer_row
     if row.temporary_copies:
-        size = row.temporary_copies * trained_bytes(job, w)
+        size = row.temporary_copies * (_largest_gradient(job, w) if job.optimizer_in_backward else trained_bytes(job, w))
         formula = f"{row.temporary_copies:g} x ({trained_formula(job, w)})"
         yield Line("optimizer temporaries", "temporaries", "optimizer", size, formula, row.source)
     elif row.own_temporaries:
@@ -229,7 +235,13 @@ def _merge(job: Job) -> Iterator[Line]:
     yield Line("layer being merged", "temporaries", "save", 8 * weights, "largest weight x (4 + 4)", _MERGE)
 
 
+def _largest_gradient(job: Job, w: Widths) -> Any:
+    return w.weights * largest(*(tensor.elements for tensor in job.trained_tensors))
+
+
 def _gradients(job: Job, w: Widths, instant: str) -> Line:
+    if job.optimizer_in_backward:
+        return Line("gradients", "gradients", instant, _largest_gradient(job, w), _ONE_GRADIENT, _IN_BACKWARD)
     return Line("gradients", "gradients", instant, trained_bytes(job, w), trained_formula(job, w), _AUTOGRAD)
 
 
@@ -271,7 +283,7 @@ def _weights_made_16_bit(job: Job, block: Block, w: Widths, instant: str) -> Ite
         yield Line(
             "16-bit copies of weights", "temporaries", instant, size, "P_t x 2" if everything else "P of a block x 2", _AUTOCAST
         )
-    elif job.quantization != "none":
+    elif job.quantization not in ("none", "gptq"):  # GPTQ's kernels take packed weights
         yield Line(
             "weight made 16-bit",
             "temporaries",

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from planner.job import Job
 from planner.memory.lines import maximum
+from planner.stacks import FORWARD_NOT_UPCAST
 
 __all__ = ["Kernel", "Widths", "attention_kernel", "in_16_bit", "widths"]
 
@@ -21,6 +22,7 @@ class Widths(NamedTuple):
     compute: int  # inside matrix multiplications
     adapter: int  # parameters of the adapter
     autocast: bool
+    cross_entropy: int  # of what the loss reads
 
     @property
     def adapted(self) -> int:
@@ -42,15 +44,30 @@ def widths(job: Job) -> Widths:
     """
     p, a = job.numbers, job.architecture
     weights = p.trained_bytes if job.adapter is None else p.frozen_bytes
-    quantized = job.quantization != "none"
-    vectors = 4 if quantized and job.kbit_preparation else weights
+    quantized = job.quantization in (
+        "nf4",
+        "fp4",
+        "int8",
+    )  # by bitsandbytes; a GPTQ layer gives 16 bit, and PEFT upcasts nothing there
+    stack = job.stack_row
+    prepared = quantized and job.kbit_preparation and not stack.own_models
+    # TRL casts what is not a norm back, but the norms' fp32 weights keep the hidden states in fp32.
+    cast_back = prepared and stack.casts_qlora_to_16_bit and job.quantization != "int8" and job.precision == "bf16-mixed"
+    fp32_qlora = job.quantization in ("nf4", "fp4") and stack.qlora_in_fp32
+    prepared = prepared or fp32_qlora
+    vectors = 4 if prepared and not cast_back else weights
     # A quantised layer's result has the dtype of its input, which layer_norm makes fp32, and DoRA's fp32 result is added to it.
     wide = job.method == "dora" or a.norm == "layernorm"
-    stream = 4 if quantized and p.autocast and wide else vectors
+    stream = 4 if prepared or (quantized and p.autocast and wide) else vectors
     normed = 4 if a.norm == "layernorm" and p.autocast else stream
     linear = normed if quantized else p.compute_bytes
     # An adapter takes its base layer's dtype, of which a 4-bit one has none to give.
-    takes_dtype = not quantized and job.method not in ("prefix", "prompt", "p-tuning")
+    takes_dtype = job.quantization == "none" and job.method not in ("prefix", "prompt", "p-tuning")
+    in_base_dtype = stack.adapters_in_base_dtype or cast_back or (takes_dtype and not job.autocast_adapter_dtype)
+    logits = p.compute_bytes if p.autocast else vectors
+    late = (
+        job.transformers != "5" and a.model_type in FORWARD_NOT_UPCAST
+    )  # left to cross-entropy, which autocast alone makes fp32
     return Widths(
         weights=weights,
         vectors=vectors,
@@ -58,10 +75,11 @@ def widths(job: Job) -> Widths:
         normed=normed,
         linear=linear,
         attention=p.compute_bytes if p.autocast or job.attention_used == "flash" else linear,  # flash casts fp32 down
-        logits=p.compute_bytes if p.autocast else vectors,
+        logits=logits,
         compute=p.compute_bytes,
-        adapter=weights if takes_dtype and not job.autocast_adapter_dtype else 4,
+        adapter=weights if in_base_dtype and not fp32_qlora else 4,
         autocast=p.autocast,
+        cross_entropy=4 if stack.logits_in_fp32 and (p.autocast or not late) else logits,
     )
 
 
@@ -70,7 +88,7 @@ def in_16_bit(job: Job, w: Widths) -> tuple[Job, Widths]:
     if not w.autocast:
         return job, w
     run = job.model_copy(update={"precision": job.precision.removesuffix("-mixed"), "kbit_preparation": False})
-    return run, widths(run)._replace(adapter=w.compute)
+    return run, widths(run)._replace(adapter=w.compute, cross_entropy=w.cross_entropy)
 
 
 class Kernel(NamedTuple):
@@ -105,5 +123,9 @@ def attention_kernel(job: Job, w: Widths, compute_capability: tuple[int, int] | 
         and (compute_capability or (8, 0)) >= (8, 0)
     )
     if asked == "flash" or fits:
-        return Kernel("flash", scores=False, expanded=False)
+        if job.stack_row.fused_projection:
+            return Kernel("flash", scores=False, expanded=grouped)
+        # Mistral and its kin copied keys and values to every query head until 4.47, Llama never did before this kernel.
+        copied = asked == "flash" and job.transformers in ("4.31", "4.41") and a.model_type in ("mistral", "mixtral", "qwen2")
+        return Kernel("flash", scores=False, expanded=grouped and copied and not job.stack_row.own_models)
     return Kernel("efficient", scores=False, expanded=grouped, masked=masked)

@@ -16,6 +16,7 @@ from planner.memory import Assumptions, MemoryBreakdown, memory_breakdown
 from planner.pilot.causes import Case, cause_of, peak_bytes
 from planner.pilot.record import Measurement
 from planner.plan import Note
+from planner.sharding import Sharding
 
 __all__ = ["COMPONENTS", "NAMES", "VERDICTS", "Compared", "card_of", "compared", "verdict"]
 
@@ -97,8 +98,9 @@ def compared(
     `gpu` is the card that it ran on, else the one that the record names.
     """
     job, gpu = Job(**measurement.job), gpu or card_of(measurement)
-    memory = memory_breakdown(job, gpu, assumptions)
-    time = _time(measurement, job, gpu, speed)
+    sharding = Sharding(**measurement.sharding) if measurement.sharding else None
+    memory = memory_breakdown(job, gpu, assumptions, sharding)
+    time = _time(measurement, job, gpu, sharding, speed)
     rows = [
         *_components(measurement, memory, dry_run), *_phases(measurement, memory, dry_run), *_levels(measurement, memory, dry_run),
         *_speed(measurement, time),
@@ -154,11 +156,13 @@ def _speed(measurement: Measurement, time: StepTime | None) -> Iterable[Compared
         yield Compared("tokens", float(time.tokens_per_s), None, measurement.tokens_per_s, "tokens/s")
 
 
-def _time(measurement: Measurement, job: Job, gpu: Gpu | None, speed: SpeedAssumptions | None) -> StepTime | None:
+def _time(
+    measurement: Measurement, job: Job, gpu: Gpu | None, sharding: Sharding | None, speed: SpeedAssumptions | None
+) -> StepTime | None:
     if gpu is None or measurement.environment.get("device") == "cpu":
         return None
     try:
-        return step_time(job, gpu, assumptions=speed)
+        return step_time(job, gpu, sharding, assumptions=speed)
     except PlannerError:  # of a card whose rates are not known
         return None
 

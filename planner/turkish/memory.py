@@ -16,6 +16,19 @@ _CONTROLS = {
     "16 or 32 bit": "16 veya 32 bit",
     "4-bit nf4": "4-bit nf4",
     "4-bit fp4": "4-bit fp4",
+    "4-bit GPTQ": "4-bit GPTQ",
+    "Training stack": "Eğitim yazılımı",
+    "Hugging Face Trainer": "Hugging Face Trainer",
+    "TRL SFTTrainer": "TRL SFTTrainer",
+    "LitGPT": "LitGPT",
+    "torchtune": "torchtune",
+    "Unsloth": "Unsloth",
+    "transformers": "transformers",
+    "4.50 and newer": "4.50 ve sonrası",
+    "4.46 to 4.49": "4.46 - 4.49",
+    "4.41 to 4.45": "4.41 - 4.45",
+    "4.31 to 4.40": "4.31 - 4.40",
+    "Triton cross-entropy": "Triton cross-entropy",
     "int8": "int8",
     "Precision": "Hassasiyet",
     "bf16 mixed (autocast)": "karışık bf16 (autocast)",
@@ -100,8 +113,12 @@ _PAGE = {
     "Fits {gpu} with {spare} to spare: needs about {device} of {usable}.": (
         "{gpu} kartına sığar, {spare} boş kalır: {usable} bellekten yaklaşık {device} gerekir."
     ),
-    "Tight on {gpu}: needs about {device} of {usable}, and up to {high} if the allocator is unlucky.": (
-        "{gpu} kartında sınırda: {usable} bellekten yaklaşık {device} gerekir, bellek ayırıcı şanssızsa {high} kadar."
+    "Tight on {gpu}: needs about {device} of {usable}, and up to {high}: nine of ten published runs stayed within that.": (
+        "{gpu} kartında sınırda: {usable} bellekten yaklaşık {device} gerekir, en çok {high}; yayımlanmış on koşudan dokuzu bu sınırın içinde kaldı."
+    ),
+    "Tight on {gpu}: needs about {device} of {usable}, probably too much; nine of ten published runs took {low} to {high}.": (
+        "{gpu} kartında sınırda: {usable} belleğe karşı yaklaşık {device} gerekir, büyük olasılıkla fazla; yayımlanmış on koşudan dokuzu {low} ile "
+        "{high} arasında kaldı."
     ),
     "Does not fit {gpu}: needs about {device}, which is {missing} more than its {usable}.": (
         "{gpu} kartına sığmaz: yaklaşık {device} gerekir, bu {usable} belleğinden {missing} fazladır."
@@ -241,6 +258,16 @@ _PARTS = {
     "adapter parameters": "adapter parametreleri",
     "batch": "batch",
     "cuBLAS workspace": "cuBLAS çalışma alanı",
+    "LoRA's part of the projection": "LoRA'nın projeksiyondaki payı",
+    "rotary tables of all layers": "tüm katmanların rotary tabloları",
+    "whole model before it is divided": "bölünmeden önce modelin tamamı",
+    "an optimizer that runs in backward keeps no gradients to accumulate; give gradient_accumulation_steps 1": (
+        "geri geçişte çalışan bir optimizer biriktirilecek gradyan tutmaz; gradient_accumulation_steps için 1 verin"
+    ),
+    "{what} cannot be run dry, as its layers are not among those installed; use the closed form": (
+        "{what} kuru çalıştırılamaz, çünkü katmanları kurulu kitaplıklarda yok; kapalı formülü kullanın"
+    ),
+    "not run dry: {reason}": "kuru çalıştırma yapılmadı: {reason}",
     "adapters, or a weight being cast or quantised": "adaptörler ya da dönüştürülmekte olan bir ağırlık",
     "gradient of the embedding": "embedding'in gradyanı",
     "DoRA: weights": "DoRA: ağırlıklar",

@@ -9,6 +9,7 @@ import ipywidgets as widgets
 from planner.catalogues import known_models, load_gpus
 from planner.job import ADAPTER_FIELDS, METHODS, Job
 from planner.sentences import METHOD_NAMES, SHARDING_NAMES
+from planner.stacks import STACKS
 from planner.tables import SEGMENT_NAMES
 from planner.texts import translated
 from planner.units import format_number
@@ -23,7 +24,7 @@ _HEADS = {"": "none", "lm_head": "output head", "embed_tokens,lm_head": "embeddi
 # Field -> (label, {value: choice}); the choices are shown in the reader's language.
 _CHOICES: dict[str, tuple[str, dict[Any, str]]] = {
     "method": ("Method", METHOD_NAMES),
-    "quantization": ("Format of the base", {"none": "16 or 32 bit", "nf4": "4-bit nf4", "fp4": "4-bit fp4", "int8": "int8"}),
+    "quantization": ("Format of the base", {"none": "16 or 32 bit", "nf4": "4-bit nf4", "fp4": "4-bit fp4", "int8": "int8", "gptq": "4-bit GPTQ"}),
     "precision": (
         "Precision",
         {
@@ -41,7 +42,10 @@ _CHOICES: dict[str, tuple[str, dict[Any, str]]] = {
     ),
     "gradient_checkpointing": ("Gradient checkpointing", {"on": "on", "reentrant": "on (reentrant)", "off": "off"}),
     "attention": ("Attention", {"sdpa": "sdpa", "flash": "FlashAttention-2", "eager": "eager"}),
-    "loss": ("Loss", {"plain": "plain cross-entropy", "chunked": "chunked", "liger": "Liger, fused", "cut-ce": "cut cross-entropy"}),
+    "stack": ("Training stack", {name: row.label for name, row in STACKS.items()}),
+    "transformers": ("transformers", {"5": "4.50 and newer", "4.46": "4.46 to 4.49", "4.41": "4.41 to 4.45", "4.31": "4.31 to 4.40"}),
+    "loss": ("Loss", {"plain": "plain cross-entropy", "fused-ce": "Triton cross-entropy",
+        "chunked": "chunked", "liger": "Liger, fused", "cut-ce": "cut cross-entropy"}),
     "target_modules": ("LoRA on", _TARGETS),
     "modules_to_save": ("Also trained whole", _HEADS),
     "save": ("Saved as", {"checkpoint": "checkpoint", "merged": "merged model"}),
@@ -89,7 +93,7 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     ("Batch", ("sequence_length", "micro_batch_size", "gradient_accumulation_steps", "packing")),
-    ("Training step", ("precision", "optimizer", "gradient_checkpointing", "attention", "loss", "keep_outputs")),
+    ("Training step", ("precision", "optimizer", "gradient_checkpointing", "attention", "loss", "stack", "transformers", "keep_outputs")),
     ("Card", ("gpu", "num_gpus", "sharding", "offload", "gpus_per_node")),
     ("Evaluation and saving", ("evaluation", "eval_micro_batch_size", "save")),
 )  # fmt: skip

@@ -132,7 +132,7 @@ class PilotCard(widgets.VBox):
         self.comparison.show(found)
         self._draw()
         gpu = card_of(found)
-        if gpu and found.state != "cancelled":  # after the pilot: beside it, it would slow the steps down
+        if gpu and not found.sharding and found.state != "cancelled":  # after the pilot: beside it, it would slow the steps down
             self._tell = translated("the dry run of the same job, for the comparison", self._language) + " …"
             self._draw()
             with suppress(PlannerError):  # of a job or of libraries that the dry run does not know
