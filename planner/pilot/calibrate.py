@@ -68,6 +68,8 @@ def calibrated(measurement: Measurement, memory: Assumptions | None = None, spee
     name = measurement.environment.get("gpu", "")
     if measurement.environment.get("device") == "cpu" or not name:
         raise PlannerError("a pilot on the processor says nothing about a GPU; run it on one to calibrate the plan")
+    if measurement.sharding or measurement.blocks_run:
+        raise PlannerError("only a pilot of the whole model on one GPU calibrates the plan")
     if measurement.state != "done":
         raise PlannerError("only a pilot that went through calibrates the plan; run it to its end")
     gpu = card_of(measurement)
