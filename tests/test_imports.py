@@ -70,6 +70,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "offer_views": {"sentences", "figures", "tables"},
         "run_sentences": {"sentences", "offer_views"},
         "pilot_views": {"sentences", "figures", "tables"},
+        "validation_views": {"figures", "tables"},
         "timeline": {"figures", "plotly_js"},
         "plotly_js": set(),
         "export": set(),

@@ -31,6 +31,7 @@ from planner.sharding import Sharding
 from planner.workbook import Workbook, pilot_card
 from planner.workbook.pilot_card import PilotCard
 
+ROOT = Path(__file__).parents[1]
 CONFIG = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 256, "tie_word_embeddings": False,
@@ -324,6 +325,16 @@ def test_a_driver_that_goes_away_takes_no_pilot_with_it(monkeypatch: pytest.Monk
     with Nvml(period_s=0.001) as nvml:
         pass
     assert (nvml.summary(), nvml.problem) == ({}, "RuntimeError: GPU is lost")
+
+
+@pytest.mark.slow
+def test_the_matrix_for_a_gpu_runs_on_a_processor_and_is_taken_up_again(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "tests/gpu/matrix.py", "--cpu", "--steps", "3", "--out", str(tmp_path)]
+    for jobs, lines in ((1, 1), (2, 1)):  # the second time only the second job is run
+        done = subprocess.run([*command, "--only", str(jobs)], capture_output=True, text=True, timeout=240, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count(": done") == lines
+    assert len(list(tmp_path.glob("cpu/*.json"))) == 2
 
 
 # ---- the workbook -----------------------------------------------------------------------------------------------------

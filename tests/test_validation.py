@@ -5,13 +5,14 @@ import json
 from pathlib import Path
 
 import pytest
-from accuracy_table import in_readme, left_out, table
+from accuracy_table import in_readme, table
 from click.testing import CliRunner
 
 from planner.catalogues import data_folder
 from planner.cli import planner
 from planner.memory import Assumptions, memory_breakdown
 from planner.validation.intervals import Ratio, band, coverage_left_out
+from planner.validation.left_out import left_out
 from planner.validation.published import MEASUREMENT_COLUMNS, Published, Skipped, published_run
 from planner.validation.report import judged, summary
 

@@ -60,6 +60,8 @@ def components(model: Any, optimizer: Any = None) -> dict[str, int]:
         count("gradients", parameter.grad)
         for tensor in _scales(parameter):
             count("quantization_state", tensor)
+    for module in model.modules():  # Linear8bitLt takes the scales from its parameter in the first forward
+        count("quantization_state", getattr(getattr(module, "state", None), "SCB", None))
     for buffer in model.buffers():
         count("weights", buffer)
     for state in optimizer.state.values() if optimizer else ():

@@ -1,0 +1,105 @@
+"""Predictions beside measurements as a chart and tables."""
+
+import csv
+import statistics
+from collections.abc import Iterable, Sequence
+
+from planner.catalogues import data_folder
+from planner.figures import Figure, in_gib
+from planner.tables import Table
+from planner.units import format_gib, format_share
+from planner.validation.left_out import Row, left_out
+from planner.validation.report import Judged, grouped, summary
+
+__all__ = ["group_table", "left_out_table", "other_tools_table", "scatter", "worst_table"]
+
+_SERIES = (("allocated", "circle"), ("reserved", "square"), ("device", "diamond"), ("unspecified", "cross"))
+_TICKS = [2, 5, 10, 20, 50, 100]
+
+
+def scatter(rows: Iterable[Judged]) -> Figure:
+    """Predicted against measured, GiB on both axes, each point with its 90 % band; on the line nothing is wrong."""
+    measured = [row for row in rows if row.run.quantity != "oom_above"]
+    data = [
+        {
+            "type": "scatter", "mode": "lines", "x": [1, 150], "y": [1, 150], "name": "predicted = measured", "hoverinfo": "skip",
+            "line": {"color": "var(--planner-axis)", "width": 1, "dash": "dot"},
+        }
+    ]  # fmt: skip
+    for number, (quantity, symbol) in enumerate(_SERIES, 1):
+        held = [row for row in measured if row.run.quantity == quantity]
+        predicted = in_gib(row.predicted for row in held)
+        band = {
+            "type": "data", "symmetric": False, "array": in_gib(row.high - row.predicted for row in held),
+            "arrayminus": in_gib(row.predicted - row.low for row in held), "thickness": 0.6, "width": 0,
+        }  # fmt: skip
+        data.append(
+            {
+                "type": "scatter", "mode": "markers", "name": quantity, "x": in_gib(row.run.measured_bytes for row in held), "y": predicted,
+                "error_y": band, "marker": {"symbol": symbol, "size": 6, "color": f"var(--planner-series-{number})"},
+                "customdata": [f"{row.run.id}: {format_share(row.error)}" for row in held],
+                "hovertemplate": "%{customdata}<extra></extra>",
+            }
+        )  # fmt: skip
+    axis = {"type": "log", "tickvals": _TICKS}
+    layout = {
+        "xaxis": {**axis, "title": {"text": "measured, GiB per GPU", "font": {"size": 13}}},
+        "yaxis": {**axis, "title": {"text": "predicted, GiB per GPU", "font": {"size": 13}}},
+    }
+    figures = summary(measured)["all"]
+    alt = "No measured row."
+    if figures["n"]:
+        alt = (
+            f"{figures['n']} measured peaks; half of the predictions are within {format_share(figures['median_ape'])} of them, "
+            f"nine of ten within {format_share(figures['p90_ape'])}."
+        )
+    return Figure({"data": data, "layout": layout}, alt)
+
+
+def group_table(rows: Sequence[Judged], group: str) -> Table:
+    """Errors by `method`, `source` or `card`."""
+    lines = []
+    for name, found in grouped(rows)[group].items():
+        shown = (format_share(found[key]) for key in ("median_ape", "p90_ape", "bias"))
+        lines.append((name, str(found["n"]), *shown, format_share(found["coverage"])))
+    return Table((group, "rows", "median error", "90th percentile", "bias", "in the 90 % band"), tuple(lines))
+
+
+def worst_table(rows: Iterable[Judged], count: int = 10) -> Table:
+    """The rows that are furthest off, and what their prediction rests on."""
+    measured = [row for row in rows if row.run.quantity != "oom_above"]
+    worst = sorted(measured, key=lambda row: -abs(row.error))[:count]
+    lines = [
+        (row.run.id, row.run.quantity, format_gib(row.predicted), format_gib(row.run.measured_bytes), format_share(row.error), row.explanation)
+        for row in worst
+    ]  # fmt: skip
+    return Table(("run", "quantity", "predicted", "measured", "error", "what the prediction rests on"), tuple(lines))
+
+
+def other_tools_table() -> Table:
+    """Errors of other tools on published runs (data/other_tools.csv)."""
+    with (data_folder() / "other_tools.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = {"median_percent": "median error", "p90_percent": "90th percentile", "bias_percent": "bias"}
+    lines = tuple((row["tool"], row["rows"], *(f"{float(row[name]):.1f} %" for name in names), row["date"]) for row in rows)
+    return Table(("tool", "rows", *names.values(), "date"), lines)
+
+
+def _cells(name: str, rows: list[tuple[Row, float, bool]]) -> tuple[str, ...]:
+    signed = [predicted / row.run.measured_bytes - 1 for row, predicted, _ in rows]
+    sizes = sorted(map(abs, signed))
+    p90 = sizes[min(len(sizes) - 1, int(0.9 * len(sizes)))]
+    shown = (statistics.median(sizes), p90, statistics.median(signed))
+    inside = statistics.fmean(held for _, _, held in rows)
+    return name, str(len(rows)), *(f"{100 * value:.1f} %" for value in shown), f"{100 * inside:.0f} %"
+
+
+def left_out_table() -> Table:
+    """Errors by quantity and publisher: runs, median, 90th percentile, bias, share within the 90 % band."""
+    rows = left_out()
+    groups: list[tuple[str, list[tuple[Row, float, bool]]]] = [("all, at the level published", rows)]
+    quantities, publishers = ("allocated", "reserved", "device", "unspecified"), sorted({row.publisher for row, _, _ in rows})
+    groups += [(name, [found for found in rows if found[0].run.quantity == name]) for name in quantities]
+    groups += [(name, [found for found in rows if found[0].publisher == name]) for name in publishers]
+    columns = ("closed form, each publisher left out", "rows", "median error", "90th percentile", "bias", "in the 90 % band")
+    return Table(columns, tuple(_cells(name, found) for name, found in groups))
