@@ -308,7 +308,7 @@ def test_two_processes_share_a_model(kind: Any, method: str, runs: Path) -> None
     sharding = Sharding(kind, 2)
     found = finished(start(tiny(method=method), runs, device="cpu", steps=4, sharding=sharding))
     assert (found.state, found.problem, found.steps) == ("done", "", 4)
-    held = memory_breakdown(tiny(method=method), None, sharding)
+    held = memory_breakdown(tiny(method=method), sharding=sharding)
     for component in ("weights", "gradients", "optimizer_states"):
         instant = "optimizer" if component == "gradients" else "resident"
         planned = sum(x.bytes for x in held.lines if x.component == component and x.instant == instant)
