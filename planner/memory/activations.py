@@ -21,6 +21,7 @@ _NORM = (
 _LAYER_NORM = "torch layer_norm keeps its input, in fp32 under autocast, and two fp32 statistics per token"
 _LINEAR = "torch linear keeps its input where its weight is trained; autocast makes one 16-bit copy per layer"
 _FLASH = "Dao 2023, arXiv:2307.08691, sec. 3: q, k, v, the output and one fp32 log-sum-exp per row are kept"
+_RETURNING_SCORES = ("bloom", "falcon", "mpt")  # whose block returns them beside its output (transformers modeling files)
 _EAGER = "transformers eager_attention_forward: softmax in fp32 keeps its result, and the product with v keeps its 16-bit copy"
 _LORA = "peft/tuners/lora/{layer,bnb}.py: A keeps its input (its own copy where the dtype is cast), B the rank-r product"
 _DORA = "peft/tuners/lora/dora.py: base result and low-rank result are both kept for the magnitude's gradient"
@@ -243,11 +244,8 @@ def _experts(job: Job, block: Block, w: Widths, T: Any) -> list[Saved]:
 
 
 def _softmax_in_16_bit(a: Architecture, w: Widths) -> bool:
-    """Eager attention whose softmax names its own dtype: gpt-oss that of scores and sinks, Falcon that of the block's input.
-
-    Source: transformers modeling_gpt_oss.py (eager_attention_forward), modeling_falcon.py (FalconAttention.forward).
-    """
-    return w.attention < 4 and ((a.attention_sinks and w.vectors < 4) or (a.model_type == "falcon" and w.normed < 4))
+    """gpt-oss's eager attention: the softmax of scores and sinks names their own dtype (transformers modeling_gpt_oss.py)."""
+    return w.attention < 4 and a.attention_sinks and w.vectors < 4
 
 
 def _held_by_softmax_backward(job: Job, w: Widths) -> int:
@@ -304,6 +302,9 @@ def block_backward(job: Job, block: Block, w: Widths, kernel: Kernel, saved: lis
     most = largest(running, product, norm_backward(job, w) - by_mlp)
     if kernel.scores:
         held = _held_by_softmax_backward(job, w)
+        query = max(w.linear, w.residual) if a.rotary else w.linear
+        if job.gradient_checkpointing == "reentrant" and a.model_type in _RETURNING_SCORES and query < 4:
+            held += 2 * w.attention  # a 16-bit output of the block: it lives on, and torch gives it a gradient of zeros
         scores = B * a.num_attention_heads * S * S * held
         most = largest(most, scores + 2 * T * D * w.residual - by_mlp)
     return Saved(
