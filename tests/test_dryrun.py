@@ -70,6 +70,7 @@ ALIKE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [next(iter(ALIKE)), *(pytest.param(name, marks=pytest.mark.slow) for name in list(ALIKE)[1:])])
 def test_few_blocks_give_the_bytes_of_all(name: str) -> None:
     few, every = run(**ALIKE[name]), run(full=True, **ALIKE[name])

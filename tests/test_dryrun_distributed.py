@@ -121,12 +121,14 @@ def test_fsdp_divides_weights_and_states() -> None:
     assert 8 * state_bytes(part) == state_bytes(whole) == 8 * whole.job.trained_params
 
 
+@pytest.mark.slow
 def test_hybrid_divides_by_the_gpus_of_a_node() -> None:
     hybrid = run(Sharding("hybrid", 16, 4))
     assert 4 * parameter_bytes(hybrid) == parameter_bytes(run(None))
     assert 4 * state_bytes(hybrid) == 8 * hybrid.job.trained_params
 
 
+@pytest.mark.slow
 def test_rows_that_do_not_divide_are_padded() -> None:
     part = run(Sharding("fsdp", 8), vocab_size=1001)
     matrices = [
@@ -153,6 +155,7 @@ def test_a_block_is_gathered_while_its_neighbour_is_prefetched() -> None:
     assert now["FSDP gathered parameter"] == now["FSDP all-gather output"] == now["FSDP reduce-scatter input"] == block
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fsdp", "hybrid"])
 def test_the_process_group_is_gone_afterwards(kind: Any) -> None:
     run(Sharding(kind, 16))

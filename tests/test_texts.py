@@ -188,6 +188,7 @@ class Recorded(dict[str, str]):
 SAME = {"", "A100 80 GB", "H100", "RTX 4090"}
 
 
+@pytest.mark.slow
 def test_all_that_the_offers_view_looks_up_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     from planner.workbook import Workbook
 

@@ -1,4 +1,4 @@
-"""How fast: read the figures, nothing is asserted about time. `pytest tests/benchmarks`"""
+"""How fast: read the figures, nothing is asserted about time. `pytest -n0 tests/benchmarks`"""
 
 import subprocess
 import sys

@@ -1,5 +1,6 @@
 """Chromium, a Voila server, a JupyterLab server, and a page that must not leave this machine."""
 
+import json
 import os
 import shutil
 import socket
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-import nbformat
 import pytest
 from playwright.sync_api import Page
 
@@ -63,11 +63,13 @@ def browser_context_args(browser_context_args: dict[str, Any]) -> dict[str, Any]
 def notebooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the product's notebooks and the toy."""
     folder = tmp_path_factory.mktemp("notebooks")
-    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
-        shutil.copyfile(notebook, folder / notebook.name)
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        shutil.copyfile(path, folder / path.name)
     kernel = {"name": "python3", "language": "python", "display_name": "Python 3"}
     metadata = {"kernelspec": kernel, "title": "Toy", "voila": {"template": "planner"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(TOY)], metadata=metadata), folder / "toy.ipynb")
+    cell = {"cell_type": "code", "id": "toy", "source": TOY, "metadata": {}, "outputs": [], "execution_count": None}
+    notebook = {"cells": [cell], "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    (folder / "toy.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
     return folder
 
 
