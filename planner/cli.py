@@ -30,6 +30,7 @@ from planner.pilot.record import read_measurement
 from planner.pilot_command import pilot
 from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan
 from planner.planfile import PlanFile, write_plan
+from planner.record_command import record as record_group
 from planner.remedies import remedies
 from planner.sentences import model_summary, need_text, note_texts, remedy_text, verdict_text
 from planner.sharding import sharding_of
@@ -123,6 +124,7 @@ def estimate(
 planner.add_command(dryrun)
 planner.add_command(offers)
 planner.add_command(pilot)
+planner.add_command(record_group)
 planner.add_command(validate)
 
 

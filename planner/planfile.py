@@ -14,7 +14,7 @@ from planner.architecture import Architecture, Record
 from planner.catalogues import find_gpu, find_model, load_gpus, load_providers
 from planner.credentials import refuse_secrets
 from planner.errors import InvalidJob, PlannerError, UnknownName
-from planner.files import write_whole
+from planner.files import read_small, versioned, write_whole
 from planner.job import Job
 from planner.pilot.record import Measurement
 from planner.placement import Demand
@@ -201,22 +201,9 @@ def _in_catalogue(architecture: Architecture) -> bool:
 
 def plan_from_json(text: str | bytes, *, name: str = "plan") -> PlanFile:
     """A plan of any version up to this one. Raises PlannerError, one sentence."""
+    values = versioned(text, name, VERSION)
     try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise PlannerError("{name!r} is no plan: it is not JSON ({problem})", name=name, problem=str(error)) from error
-    if not isinstance(values, dict):
-        raise PlannerError("{name!r} is no plan: it is a JSON {kind}, not an object", name=name, kind=type(values).__name__)
-    version = values.get("version", 0)
-    if not isinstance(version, int) or isinstance(version, bool) or version < 0:
-        raise PlannerError("{name!r} is no plan: its version is {version!r}", name=name, version=str(version))
-    if version > VERSION:
-        raise PlannerError(
-            "{name!r} was written by a newer planner (version {version}; this one reads up to {known}); update the planner",
-            name=name, version=version, known=VERSION,
-        )  # fmt: skip
-    try:
-        return PlanFile(**(_from_version_0(values, name) if version == 0 else values))
+        return PlanFile(**(_from_version_0(values, name) if not values.get("version") else values))
     except PlannerError as error:
         raise PlannerError("{name!r} cannot be read as a plan: {problem}", name=name, problem=str(error)) from error
 
@@ -231,16 +218,7 @@ def _from_version_0(values: dict[str, Any], name: str) -> dict[str, Any]:
 
 def read_plan(path: str | Path) -> PlanFile:
     """The plan in a file. Raises PlannerError, one sentence."""
-    path = Path(path)
-    try:
-        if not path.is_file():
-            raise PlannerError("there is no plan file {path!r}", path=str(path))
-        if path.stat().st_size > _MOST_BYTES:
-            raise PlannerError("{path!r} has {size:,} bytes, so it is no plan", path=str(path), size=path.stat().st_size)
-        content = path.read_bytes()
-    except OSError as error:
-        raise PlannerError("{path!r} cannot be read ({problem})", path=str(path), problem=error.strerror or str(error)) from error
-    return plan_from_json(content, name=str(path))
+    return plan_from_json(read_small(Path(path), _MOST_BYTES), name=str(path))
 
 
 def write_plan(path: str | Path, plan: PlanFile) -> None:

@@ -149,7 +149,7 @@ def test_a_file_that_is_no_plan_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(PlannerError, match="not JSON"):
         write_plan(path, PlanFile(job=QLORA))
     assert path.read_text() == "my notes"
-    with pytest.raises(PlannerError, match="no plan file"):
+    with pytest.raises(PlannerError, match="there is no file"):
         read_plan(tmp_path)
 
 
