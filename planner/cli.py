@@ -32,6 +32,7 @@ from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan
 from planner.planfile import PlanFile, write_plan
 from planner.record_command import record as record_group
 from planner.remedies import remedies
+from planner.report_command import report
 from planner.sentences import model_summary, need_text, note_texts, remedy_text, verdict_text
 from planner.sharding import sharding_of
 from planner.tables import lines_text, methods_table
@@ -125,6 +126,7 @@ planner.add_command(dryrun)
 planner.add_command(offers)
 planner.add_command(pilot)
 planner.add_command(record_group)
+planner.add_command(report)
 planner.add_command(validate)
 
 

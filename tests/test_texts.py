@@ -57,7 +57,10 @@ CALLED = (
     "Cheapest", "Fastest", "Written to", "Provider", "RAM", "disk", "network between machines", "peak rate", "memory bandwidth",
     "model on its first rank", "about {date}, up to {days} days old", "{date}, {days} days old", "machine is paid", "adapter", "weights",
     "encrypted", "not encrypted", "settled", "not asked", "not measured", "Made", "Model", "Data", "Card", "Seed", "Evaluation", "Files",
-    "Tokenizer", "Environment", "{stage} is held back by {what} ({measure}: {value})", "nothing measured holds {stage} back ({measure}: {value})",
+    "Tokenizer", "Environment", "Learning rate", "Checkpoints", "Result", "Check of the result", "closed form, each publisher left out", "rows",
+    "median error", "90th percentile", "bias", "in the 90 % band", "all, at the level published", "device", "unspecified",
+    "{stage} is held back by {what} ({measure}: {value})",
+    "nothing measured holds {stage} back ({measure}: {value})",
     "base and adapter being merged", "optimizer states and master weights", "reserved", "on the card", "share of the peak rate",
 )  # fmt: skip
 
