@@ -4,7 +4,6 @@ import io
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,14 +18,14 @@ from planner.job_options import (
     DOES_NOT_FIT,
     FITS,
     bad_input,
+    calibration_of,
     job_of,
     job_options,
+    pilot_option,
     sharding_options,
 )
 from planner.nodes import cards_needed
 from planner.offers_command import offers
-from planner.pilot.calibrate import calibrated
-from planner.pilot.record import read_measurement
 from planner.pilot_command import pilot
 from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan
 from planner.planfile import PlanFile, write_plan
@@ -83,9 +82,7 @@ def lab(port: int | None, no_browser: bool) -> None:
 @job_options
 @sharding_options
 @click.option("--gpu", default=DEFAULT_GPU, show_default=True, help="card to fit on, by id or name")
-@click.option(
-    "--pilot", "record", metavar="FILE", help="plan with what a pilot measured (its measurement.json), where that holds"
-)
+@pilot_option
 @click.option("--write-plan", "plan_path", metavar="FILE", help="write the plan to a file: what export, record and report take")
 @click.option("--explain", is_flag=True, help="every line with its formula, numbers and source")
 @click.option("--json", "as_json", is_flag=True, help="one JSON document on standard output")
@@ -111,8 +108,8 @@ def estimate(
     """
     with bad_input(language):
         job = job_of(model, revision, options)
-        assumptions = calibrated(read_measurement(Path(record))).memory if record else None
-        plan = make_plan(job, find_gpu(gpu), assumptions, sharding_of(job, num_gpus, sharding, gpus_per_node, offload))
+        found = calibration_of(record)
+        plan = make_plan(job, find_gpu(gpu), found and found.memory, sharding_of(job, num_gpus, sharding, gpus_per_node, offload))
         if plan_path:
             rows = job.micro_batch_size * job.gradient_accumulation_steps * (plan.sharding.data_parallel if plan.sharding else 1)
             write_plan(

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from functools import partial
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
@@ -48,7 +49,8 @@ class Workbook(widgets.VBox):
     `language` is en or tr. `allow_hub` lets a name that is not in the catalogue be looked up on the Hugging Face Hub; files on
     this machine are never read from the search box. `allow_dry_run` lets a visitor start a process that takes a processor for half
     a minute and about 0.5 GiB of memory. `allow_refresh` shows a button that fetches today's prices.
-    `allow_pilot` lets a visitor train on the attached GPU. `view` is memory or offers.
+    `allow_pilot` lets a visitor train on the attached GPU, with rows and weights from `pilot_folder` and from nowhere else; without
+    it there are none. `view` is memory or offers.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Workbook(widgets.VBox):
         allow_dry_run: bool = True,
         allow_refresh: bool = False,
         allow_pilot: bool = False,
+        pilot_folder: str | Path | None = None,
         view: str = "memory",
     ) -> None:
         self._allow_hub = allow_hub
@@ -81,7 +84,11 @@ class Workbook(widgets.VBox):
         }
         self.dry_run = DryRunCard(self.plan, language=language) if allow_dry_run else None
         self.calibration: Calibration | None = None  # what a pilot measured, where its owner wants the plan to use it
-        self.pilot = PilotCard(self.plan, language=language, on_use=self._use) if allow_pilot else None
+        self.pilot = (
+            PilotCard(self.plan, language=language, on_use=self._use, folder=Path(pilot_folder) if pilot_folder else None)
+            if allow_pilot
+            else None
+        )
         self._memory = _box(
             "planner-results",
             panels["method"],
