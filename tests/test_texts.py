@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from planner import comparison, figures, offer_views, pilot_views, sentences, tables, texts, timeline
+from planner import comparison, dataset_views, figures, offer_views, pilot_views, sentences, tables, texts, timeline
+from planner.dataset.examples import _FORMATS
+from planner.dataset.tokens import ESTIMATED
 from planner.delivery import STAGES
 from planner.dryrun.process import LOADING
 from planner.errors import _BOUNDS, _KINDS
@@ -36,6 +38,7 @@ SHOWN_FIRST = {
     "Saved",
     "__init__",
     "_sentence",
+    "RowProblem",
     "progress",
 }
 SHOWN_ALL = {"titles"}
@@ -84,7 +87,7 @@ def _calls(tree: ast.AST) -> list[str]:
             for side in (node.value.body, node.value.orelse):
                 first = side.elts[0] if isinstance(side, ast.Tuple) else side
                 found += [first.value] if isinstance(first, ast.Constant) else []
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple) and _assigned(node) & {"lacking", "tiles"}:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple) and _assigned(node) & {"lacking", "lines", "tiles"}:
             found += [
                 row.elts[0].value
                 for row in node.value.elts
@@ -142,6 +145,7 @@ def shown() -> set[str]:
         offer_views._NOT_PAID,
         *CALLED,
     ]
+    found += [*dataset_views.FILE_FORMATS.values(), *(name for name, _, _ in _FORMATS), *ESTIMATED]
     for kind in ("model", "GPU", "provider"):
         found += [f"no {kind} named {{name!r}}; did you mean {{near}}?", f"no {kind} named {{name!r}}"]
     found.append("no GPU named {name!r}, but several whose name holds it; which one: {candidates}?")

@@ -20,7 +20,7 @@ from planner.sharding import Sharding
 
 __all__ = ["Run", "devices", "find_runs", "missing_packages", "start"]
 
-_NEEDED = ("torch", "transformers", "peft", "bitsandbytes", "accelerate", "datasets")
+_NEEDED = ("torch", "transformers", "peft", "bitsandbytes", "accelerate")
 _GRACE_S = 20.0  # between asking a pilot to end and ending it
 
 

@@ -1,8 +1,9 @@
 """Turkish, by the English sentence. Terms of the field stay as engineers say them: VRAM, batch, checkpoint, adapter."""
 
+from planner.turkish.data import DATA
 from planner.turkish.memory import MEMORY
 from planner.turkish.runs import RUNS
 
 __all__ = ["TURKISH"]
 
-TURKISH: dict[str, str] = {**MEMORY, **RUNS}
+TURKISH: dict[str, str] = {**MEMORY, **RUNS, **DATA}
