@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.catalogues import data_folder
 from planner.cli import planner
 from planner.dataset import LengthBin, Profile, dataset_texts, measure_dataset
 from planner.dataset.profile import bin_end
@@ -221,6 +222,13 @@ def test_measuring_can_be_cancelled(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "rows.jsonl", [{"text": "x" * 1000}] * 3000)
     with pytest.raises(PlannerError, match="was cancelled"):
         measure_dataset(path, cancelled=lambda: True)
+
+
+@pytest.mark.parametrize(("language", "kind"), [("en", "prompt and completion"), ("tr", "messages")])
+def test_the_samples_are_whole(language: str, kind: str) -> None:
+    found = measure_dataset(data_folder() / "samples" / f"gpu_rental_{language}.jsonl")
+    assert (found.malformed_rows, list(found.formats)) == (0, [kind])
+    assert 30 <= found.rows <= 60 and found.file_bytes < 20_000
 
 
 # ---- tokens -----------------------------------------------------------------------------------------------------------

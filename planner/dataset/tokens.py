@@ -14,7 +14,7 @@ from planner.storage import TEXT_BYTES_PER_TOKEN
 __all__ = ["BYTES_PER_TOKEN", "ESTIMATED", "Counter"]
 
 BYTES_PER_TOKEN = Assumption(
-    value=TEXT_BYTES_PER_TOKEN, low=2, high=5, source="BPEs made on the spot, 2026-12; Petrov et al. 2023, arXiv:2305.15425"
+    value=TEXT_BYTES_PER_TOKEN, low=2, high=5, source="byte-level BPEs, 2026-12; Petrov et al. 2023, arXiv:2305.15425"
 )  # English has about 4; other languages twice as many tokens, or more
 # Why the tokens of a model are an estimate.
 NOT_NAMED, NOT_INSTALLED, NOT_GIVEN, NOT_ASKED = ESTIMATED = (
