@@ -30,6 +30,8 @@ from planner.pilot.calibrate import calibrated
 from planner.pilot.record import read_measurement
 from planner.pilot_command import pilot
 from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan
+from planner.planfile import PlanFile, write_plan
+from planner.record_command import record as record_group
 from planner.remedies import remedies
 from planner.sentences import model_summary, need_text, note_texts, remedy_text, verdict_text
 from planner.sharding import sharding_of
@@ -37,6 +39,7 @@ from planner.tables import lines_text, methods_table
 from planner.texts import LANGUAGES, translated
 from planner.units import format_gib
 from planner.validate_command import validate
+from planner.workload import Workload
 
 __all__ = ["main"]
 
@@ -83,6 +86,7 @@ def lab(port: int | None, no_browser: bool) -> None:
 @click.option(
     "--pilot", "record", metavar="FILE", help="plan with what a pilot measured (its measurement.json), where that holds"
 )
+@click.option("--write-plan", "plan_path", metavar="FILE", help="write the plan to a file: what export, record and report take")
 @click.option("--explain", is_flag=True, help="every line with its formula, numbers and source")
 @click.option("--json", "as_json", is_flag=True, help="one JSON document on standard output")
 @click.option("--language", type=click.Choice(LANGUAGES), default="en", help="language of the answer")
@@ -95,6 +99,7 @@ def estimate(
     offload: str,
     revision: str | None,
     record: str | None,
+    plan_path: str | None,
     explain: bool,
     as_json: bool,
     language: str,
@@ -108,6 +113,11 @@ def estimate(
         job = job_of(model, revision, options)
         assumptions = calibrated(read_measurement(Path(record))).memory if record else None
         plan = make_plan(job, find_gpu(gpu), assumptions, sharding_of(job, num_gpus, sharding, gpus_per_node, offload))
+        if plan_path:
+            rows = job.micro_batch_size * job.gradient_accumulation_steps * (plan.sharding.data_parallel if plan.sharding else 1)
+            write_plan(
+                plan_path, PlanFile(job=job, gpu=plan.gpu.id, sharding=plan.sharding, workload=Workload(global_batch_size=rows))
+            )
     click.echo(json.dumps(_document(plan), indent=2, allow_nan=False) if as_json else _report(plan, explain, language))
     sys.exit(FITS if plan.fits else DOES_NOT_FIT)
 
@@ -116,6 +126,7 @@ planner.add_command(dataset)
 planner.add_command(dryrun)
 planner.add_command(offers)
 planner.add_command(pilot)
+planner.add_command(record_group)
 planner.add_command(validate)
 
 

@@ -42,6 +42,7 @@ class Wishes(Record):
     docker: bool = False
     jupyter: bool = False
     several_nodes: bool = False  # a provider that connects machines
+    own_machines: bool = False  # of the provider itself, not of members of a marketplace
     providers: tuple[str, ...] = ()
     region: str = ""
 
@@ -255,6 +256,8 @@ def _against_wishes(offer: Offer, provider: Provider, wishes: Wishes) -> Iterabl
     for field, what in ASKED.items():
         if getattr(wishes, field) and not has[field]:
             yield Note("not known to have {what}" if has[field] is None else "has no {what}", {"what": what})
+    if wishes.own_machines and (provider.kind == "marketplace" or offer.tier == "community cloud"):
+        yield Note("the machine belongs to a member of a marketplace", {})
     if wishes.providers and provider.id not in wishes.providers:
         yield Note("another provider", {})
     if wishes.region and wishes.region.lower() not in offer.region.lower():

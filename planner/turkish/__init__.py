@@ -2,8 +2,9 @@
 
 from planner.turkish.data import DATA
 from planner.turkish.memory import MEMORY
+from planner.turkish.plans import PLANS
 from planner.turkish.runs import RUNS
 
 __all__ = ["TURKISH"]
 
-TURKISH: dict[str, str] = {**MEMORY, **RUNS, **DATA}
+TURKISH: dict[str, str] = {**MEMORY, **RUNS, **DATA, **PLANS}
