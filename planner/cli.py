@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from planner.catalogues import find_gpu, load_gpus
+from planner.dataset_command import dataset
 from planner.dryrun_command import dryrun
 from planner.errors import PlannerError
 from planner.figures import COMPONENT_NAMES
@@ -119,6 +120,7 @@ def estimate(
     sys.exit(FITS if plan.fits else DOES_NOT_FIT)
 
 
+planner.add_command(dataset)
 planner.add_command(dryrun)
 planner.add_command(offers)
 planner.add_command(pilot)

@@ -8,11 +8,11 @@ from planner.catalogues import find_model, known_models
 from planner.errors import HubUnavailable, InvalidJob, UnknownName, near_names
 from planner.families import architecture_from_config, parse_config
 
-__all__ = ["load_model"]
+__all__ = ["HUB_ID", "hub_file", "load_model"]
 
 # A config.json has a few kB; the largest that were seen have some tens of kB.
 _MAX_CONFIG_BYTES = 1_000_000
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # By name, as huggingface_hub changes its HTTP library (requests, httpx, httpx2) between versions.
 _NO_NETWORK = {"TransportError", "ConnectionError", "TimeoutError", "Timeout"}
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -39,7 +39,7 @@ def load_model(text: str, *, revision: str | None = None, allow_files: bool = Tr
     except UnknownName:
         if allow_files and (text.startswith((".", "/", "~")) or text.endswith(".json")):
             raise InvalidJob("there is no file or folder {path!r}", path=text) from None
-        if not _HUB_ID.fullmatch(text):
+        if not HUB_ID.fullmatch(text):
             raise
     try:
         if allow_hub:
@@ -100,7 +100,7 @@ def _from_path(path: Path) -> Architecture:
 
 def _from_hub(hub_id: str, revision: str | None) -> Architecture:
     try:
-        path = _download(hub_id, revision)
+        path = hub_file(hub_id, "config.json", revision)
         text = path.read_bytes()[: _MAX_CONFIG_BYTES + 1].decode()
     except ImportError as error:
         raise HubUnavailable("the Hub is read with huggingface_hub: pip install huggingface_hub") from error
@@ -110,18 +110,26 @@ def _from_hub(hub_id: str, revision: str | None) -> Architecture:
     return _from_text(text, name=hub_id, source=f"https://huggingface.co/{hub_id}", revision=commit)
 
 
-def _download(hub_id: str, revision: str | None) -> Path:
-    """config.json in the Hub's cache. The Hub is asked once first: hf_hub_download alone retries for 25 s without a network."""
+def hub_file(hub_id: str, name: str, revision: str | None = None, *, allow_network: bool = True) -> Path:
+    """A file in the Hub's cache. The Hub is asked once first: hf_hub_download alone retries for 25 s without a network.
+
+    Raises what huggingface_hub raises.
+    """
     import huggingface_hub
 
+    def download(*, cached: bool = False) -> Path:
+        return Path(huggingface_hub.hf_hub_download(hub_id, name, revision=revision, local_files_only=cached))
+
+    if not allow_network:
+        return download(cached=True)
     try:
-        huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(hub_id, "config.json", revision=revision))
+        huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(hub_id, name, revision=revision))
     except Exception as error:  # noqa: BLE001  each kind gets its sentence below
         try:
-            return Path(huggingface_hub.hf_hub_download(hub_id, "config.json", revision=revision, local_files_only=True))
+            return download(cached=True)
         except huggingface_hub.errors.LocalEntryNotFoundError:
             raise error from None
-    return Path(huggingface_hub.hf_hub_download(hub_id, "config.json", revision=revision))
+    return download()
 
 
 def _why(error: Exception, hub_id: str, revision: str | None) -> HubUnavailable:

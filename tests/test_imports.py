@@ -21,6 +21,8 @@ HEAVY = {
     "numpy",
     "huggingface_hub",
     "gpuhunt",
+    "pyarrow",
+    "tokenizers",
 }
 
 # A module may import from lower layers only; in one layer, from the modules that are named beside it.
@@ -60,7 +62,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "catalogues": set(),
         "hub": {"catalogues"},
         "prices": {"catalogues"},
-        "dataset": set(),
+        "dataset": {"catalogues", "hub"},
         "plan": set(),
         "remedies": {"plan"},
         "nodes": {"plan"},
@@ -79,6 +81,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "run_sentences": {"sentences", "offer_views"},
         "pilot_views": {"sentences", "figures", "tables"},
         "validation_views": {"figures", "tables"},
+        "dataset_views": {"figures", "tables"},
         "timeline": {"figures", "plotly_js"},
         "plotly_js": set(),
         "export": set(),
@@ -88,6 +91,7 @@ LAYERS: list[dict[str, set[str]]] = [
     {"report": set(), "report_page": {"report"}},
     {
         "job_options": set(),
+        "dataset_command": {"job_options"},
         "dryrun_command": {"job_options"},
         "offers_command": {"job_options"},
         "pilot_command": {"job_options"},

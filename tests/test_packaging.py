@@ -23,7 +23,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 @pytest.mark.slow
 def test_data_and_notebooks_are_inside(names: set[str]) -> None:
-    for folder in ("data", "notebooks"):
+    for folder in ("data", "data/samples", "notebooks"):
         for path in (ROOT / folder).glob("*.*"):
             assert f"planner/{folder}/{path.name}" in names
 

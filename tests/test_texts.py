@@ -10,6 +10,7 @@ import pytest
 from planner import (
     care,
     comparison,
+    dataset_views,
     figures,
     offer_views,
     pilot_views,
@@ -20,6 +21,8 @@ from planner import (
     texts,
     timeline,
 )
+from planner.dataset.examples import _FORMATS
+from planner.dataset.tokens import ESTIMATED
 from planner.delivery import STAGES
 from planner.dryrun.process import LOADING
 from planner.errors import _BOUNDS, _KINDS
@@ -49,6 +52,7 @@ SHOWN_FIRST = {
     "Saved",
     "__init__",
     "_sentence",
+    "RowProblem",
     "progress",
 }
 SHOWN_ALL = {"titles", "Copy"}
@@ -102,7 +106,7 @@ def _calls(tree: ast.AST) -> list[str]:
             for side in (node.value.body, node.value.orelse):
                 first = side.elts[0] if isinstance(side, ast.Tuple) else side
                 found += [first.value] if isinstance(first, ast.Constant) else []
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple) and _assigned(node) & {"lacking", "tiles"}:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple) and _assigned(node) & {"lacking", "lines", "tiles"}:
             found += [
                 row.elts[0].value
                 for row in node.value.elts
@@ -163,6 +167,7 @@ def shown() -> set[str]:
         offer_views._NOT_PAID,
         *CALLED,
     ]
+    found += [*dataset_views.FILE_FORMATS.values(), *(name for name, _, _ in _FORMATS), *ESTIMATED]
     for names in (plan_views.STEP_NAMES, plan_views.STATES, plan_views.CRITERIA, plan_views.CLASSES, plan_views._CHECKS):
         found += names.values()
     for names in (record_views.BOTTLENECKS, record_views._STAGES, record_views._MEASURES, record_views._OUTCOMES):

@@ -1,19 +1,16 @@
 """Micro-batches of a pilot: random tokens, or the user's rows through their tokenizer, endlessly."""
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
+from planner.dataset import Reader
 from planner.errors import PlannerError
 from planner.job import Job
 
 __all__ = ["Batches"]
-
-_BUILDERS = {".csv": "csv", ".parquet": "parquet"}  # of `datasets`; all else is read line by line
-_TEXTS = ("text", "content", "prompt", "completion", "instruction", "input", "output", "question", "answer", "response")
 
 
 class Batches:
@@ -102,43 +99,9 @@ class Batches:
 
     def _texts(self, data: str) -> Iterable[str]:
         """Texts of this rank's rows; what has none is counted, and never shown."""
-        from datasets import load_dataset
-        from datasets.utils.logging import disable_progress_bar
-
-        disable_progress_bar()
-        suffix = next((end for end in _BUILDERS if data.endswith(end)), "")
-        as_json = data.endswith((".jsonl", ".json", ".ndjson"))
-        try:
-            rows = load_dataset(_BUILDERS.get(suffix, "text"), data_files=data, split="train", streaming=True)
-            for number, row in enumerate(rows):
-                text = _text(json_row(row["text"]) if as_json else row)
-                if self._first_pass:
-                    self.rows += 1
-                    self.rows_failed += not text
-                if text and number % self._shard[1] == self._shard[0]:
-                    yield text
-        except (OSError, ValueError) as error:
-            problem = str(error).splitlines()[0][:200]
-            raise PlannerError("{path!r} cannot be read as rows ({problem})", path=data, problem=problem) from error
-
-
-def json_row(line: str) -> Any:
-    """One line of JSONL; None where it is none."""
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
-
-
-def _text(row: Any) -> str:
-    """The text of one example: messages, prompt and completion, instruction, input and output, or plain text."""
-    if isinstance(row, str):
-        return row
-    if not isinstance(row, dict):
-        return ""
-    messages = row.get("messages") or row.get("conversations")
-    if isinstance(messages, list):
-        parts = [m.get("content") or m.get("value") for m in messages if isinstance(m, dict)]
-    else:
-        parts = [row.get(name) for name in _TEXTS]
-    return "\n".join(part for part in parts if isinstance(part, str) and part)
+        for number, row in enumerate(Reader(data)):
+            if self._first_pass:
+                self.rows += 1
+                self.rows_failed += row.problem is not None
+            if row.problem is None and number % self._shard[1] == self._shard[0]:
+                yield row.text

@@ -24,7 +24,7 @@ class Request(BaseModel):
     minutes: float | None = Field(default=None, gt=0, le=1440)  # with evaluation and checkpoints on the way
     shallow: bool = False  # models of a few blocks, extrapolated to all
     largest_micro_batch: bool = False  # the largest that really fits is looked for
-    data: str | None = None  # JSONL, CSV, Parquet or text; None: random tokens
+    data: str | None = None  # what planner.dataset reads; None: random tokens
     weights: str | None = None  # a local folder, or an id on the Hub; None: random weights of the same shapes
     snapshot: bool = False  # PyTorch's memory history of one step, as a file for its own viewer
     sharding: dict[str, Any] | None = None  # several GPUs of this machine
@@ -44,8 +44,8 @@ def check_request(job: Job, request: Request) -> None:
         raise PlannerError("a pilot is one of these: so many minutes, shallow, or a search for the largest micro-batch")
     if request.shallow and request.weights:
         raise PlannerError("a shallow pilot has random weights; leave out either shallow or weights")
-    if request.data and not Path(request.data).is_file():
-        raise PlannerError("{path!r} is no file; give JSONL, CSV, Parquet or text", path=request.data)
+    if request.data and not Path(request.data).exists():
+        raise PlannerError("{path!r} is no file or folder; give JSONL, CSV, Parquet, Arrow or text", path=request.data)
     if (sharding := request.of_sharding) is not None:
         shared = sharding.kind == "ddp" or (sharding.kind == "fsdp" and sharding.fsdp_version == 2)
         if not shared or sharding.offload != "none" or sharding.nodes > 1:

@@ -20,7 +20,7 @@ from planner.sharding import Sharding
 
 __all__ = ["GRACE_S", "Run", "devices", "find_runs", "missing_packages", "start"]
 
-_NEEDED = ("torch", "transformers", "peft", "bitsandbytes", "accelerate", "datasets")
+_NEEDED = ("torch", "transformers", "peft", "bitsandbytes", "accelerate")
 GRACE_S = 20.0  # between asking a pilot to end and ending it
 
 

@@ -1,5 +1,6 @@
 """Turkish, by the English sentence. Terms of the field stay as engineers say them: VRAM, batch, checkpoint, adapter."""
 
+from planner.turkish.data import DATA
 from planner.turkish.memory import MEMORY
 from planner.turkish.pilots import PILOTS
 from planner.turkish.plans import PLANS
@@ -7,4 +8,4 @@ from planner.turkish.runs import RUNS
 
 __all__ = ["TURKISH"]
 
-TURKISH: dict[str, str] = {**MEMORY, **PILOTS, **PLANS, **RUNS}
+TURKISH: dict[str, str] = {**DATA, **MEMORY, **PILOTS, **PLANS, **RUNS}

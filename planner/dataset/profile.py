@@ -1,0 +1,168 @@
+"""What a data set comes to: rows, tokens, lengths; and what a sequence length does to it. Formulas take scalars or arrays."""
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from planner.architecture import Record
+from planner.assumption import Assumption
+from planner.delivery import DeliveryAssumptions
+from planner.storage import StoragePolicy
+from planner.texts import translated
+from planner.workload import Workload
+
+__all__ = ["LengthBin", "Malformed", "Profile", "bin_end"]
+
+_PARTS = (
+    64  # bins of each doubling: every length has its own up to 128, above they are 0.8 to 1.6 % wide; some 1,500 for any data
+)
+
+
+def bin_end(length: int, parts: int = _PARTS) -> int:
+    """The longest length in the bin of `length`. Slider values, such as 1,024 or 3,072, all end a bin."""
+    width = _width(length, parts)
+    return -(-length // width) * width
+
+
+def _width(length: int, parts: int) -> int:
+    return max(1, (1 << max(0, (length - 1).bit_length() - 1)) // parts)
+
+
+class LengthBin(NamedTuple):
+    """Rows of nearly one length: the longest that belongs here, how many rows, and their tokens."""
+
+    longest: int
+    rows: int
+    tokens: int
+
+
+class Malformed(NamedTuple):
+    """A row that cannot be used: where it is and why, and nothing of what it holds."""
+
+    file: str
+    row: int
+    reason: str
+    detail: str = ""
+
+    def text(self, language: str) -> str:
+        """The reason as a sentence."""
+        return translated(self.reason, language).format(detail=self.detail)
+
+
+class Profile(Record):
+    """A data set as measured once. `rows` are usable ones; `tokens` are estimated where `bytes_per_token` is set."""
+
+    name: str
+    sha256: str  # the version of the data
+    file_bytes: int
+    files: int = 1
+    file_format: str
+    formats: dict[str, int]  # rows by format of example
+    rows: int
+    malformed_rows: int
+    malformed: tuple[Malformed, ...] = ()  # the first ones
+    tokens: int
+    longest_tokens: int
+    histogram: tuple[LengthBin, ...]
+    model: str = ""
+    estimated: str = ""  # why tokens are estimated, with {model}; empty where the model's tokenizer counted them
+    bytes_per_token: Assumption | None = None
+    tokens_per_s: float | None = None  # of tokenising on this machine
+    seconds: float
+
+    @property
+    def tokens_per_row(self) -> float:
+        """Mean length; 0 where no row is usable."""
+        return self.tokens / self.rows if self.rows else 0.0
+
+    @cached_property
+    def _columns(self) -> tuple[Any, Any]:
+        """Rows and mean length of each bin, the shortest first."""
+        import numpy as np
+
+        rows = np.array([each.rows for each in self.histogram], dtype=float)
+        return rows, np.array([each.tokens for each in self.histogram], dtype=float) / rows
+
+    def quantile(self, share: Any) -> Any:
+        """The length that `share` of the rows do not exceed, to a bin's width."""
+        rows, length = self._columns
+        if not self.rows:
+            return 0.0
+        place = rows.cumsum().searchsorted(share * self.rows - 1e-9)  # rounding must not pass over a whole bin
+        return length[place.clip(max=len(length) - 1)]
+
+    def truncated_rows_share(self, sequence_length: Any) -> Any:
+        """Share of the rows that are longer than the sequence."""
+        rows, _, longer = self._against(sequence_length)
+        return ((longer > 0) * rows).sum(-1) / max(1, self.rows)
+
+    def truncated_tokens_share(self, sequence_length: Any) -> Any:
+        """Share of the tokens that are cut off where each row is one sequence."""
+        rows, _, longer = self._against(sequence_length)
+        return (longer * rows).sum(-1) / max(1, self.tokens)
+
+    def padding_share(self, sequence_length: Any, micro_batch_size: Any = None) -> Any:
+        """Share of the computed tokens that is padding, where rows are cut but not packed.
+
+        Padded to the sequence length; or, with `micro_batch_size`, to the longest of so many rows drawn at random:
+        E[max] = sum of l x (F(l)^B - F(l')^B), with F the share of rows up to l and l' the next shorter length.
+        """
+        import numpy as np
+
+        rows, length, longer = self._against(sequence_length)
+        if not self.rows:
+            return longer.sum(-1)
+        kept = length - longer
+        mean = (kept * rows).sum(-1) / self.rows
+        if micro_batch_size is None:
+            return 1 - mean / sequence_length
+        up_to = (rows.cumsum() / self.rows) ** np.asarray(micro_batch_size, dtype=float)[..., None]
+        return 1 - mean / (kept * np.diff(up_to, prepend=0)).sum(-1)
+
+    def packed_rows(self, sequence_length: Any) -> Any:
+        """Full sequences that all tokens make where rows are packed, as planner.workload counts them."""
+        return self.tokens / sequence_length
+
+    def packing_gain(self, sequence_length: Any) -> Any:
+        """Sequences without packing over sequences with it: how many times less is computed."""
+        return self.rows / self.packed_rows(sequence_length) if self.tokens else 1.0
+
+    def steps_per_epoch(self, sequence_length: Any, global_batch_size: Any, *, packing: bool) -> Any:
+        """Optimizer steps, the last of them perhaps not full."""
+        rows = self.packed_rows(sequence_length) if packing else self.rows
+        return -(-rows // global_batch_size)
+
+    def workload(self, base: Workload | None = None) -> Workload:
+        """`base` with these examples and their mean length. Raises InvalidJob where no row is usable."""
+        return Workload(**{**dict(base or Workload()), "examples": self.rows, "tokens_per_example": self.tokens_per_row})
+
+    def storage_policy(self, base: StoragePolicy | None = None) -> StoragePolicy:
+        """`base` with the size of these files."""
+        return StoragePolicy(**{**dict(base or StoragePolicy()), "dataset_bytes": self.file_bytes})
+
+    def delivery_assumptions(self, base: DeliveryAssumptions | None = None) -> DeliveryAssumptions:
+        """`base` with the measured rate of tokenising, where a tokenizer was at hand."""
+        base = base or DeliveryAssumptions()
+        if self.tokens_per_s is None:
+            return base
+        rate, source = self.tokens_per_s, f"tokens/s measured on {self.name} with the tokenizer of {self.model}, on this machine"
+        return base.model_copy(
+            update={"tokenising": Assumption(value=rate, low=rate / 2, high=2 * rate, source=source, calibrated=True)}
+        )
+
+    def bars(self, most: int = 40) -> list[tuple[int, int, int]]:
+        """The histogram for a chart: (longer than, up to, rows), in at most about `most` bins that end at slider values."""
+        for parts in (64, 32, 16, 8, 4):
+            merged: dict[int, int] = {}
+            for each in self.histogram:
+                end = bin_end(each.longest, parts)
+                merged[end] = merged.get(end, 0) + each.rows
+            if len(merged) <= most:
+                break
+        return [(end - _width(end, parts), end, rows) for end, rows in merged.items()]
+
+    def _against(self, sequence_length: Any) -> tuple[Any, Any, Any]:
+        """Rows and mean length of each bin, and by how much it is beyond the sequence length."""
+        import numpy as np
+
+        rows, length = self._columns
+        return rows, length, np.maximum(length - np.asarray(sequence_length, dtype=float)[..., None], 0)
