@@ -62,7 +62,9 @@ CALLED = (
     "Cheapest", "Fastest", "Written to", "Provider", "RAM", "disk", "network between machines", "peak rate", "memory bandwidth",
     "model on its first rank", "about {date}, up to {days} days old", "{date}, {days} days old", "machine is paid", "adapter", "weights",
     "encrypted", "not encrypted", "settled", "not asked", "not measured", "Made", "Model", "Data", "Card", "Seed", "Evaluation", "Files",
-    "Tokenizer", "Environment", "Learning rate", "Checkpoints", "Result", "Check of the result", "closed form, each publisher left out", "rows",
+    "Tokenizer", "Environment",
+    "Runs", "What changed between the last two", "What it came to", "Learning rate", "Checkpoints", "Result",
+    "Check of the result", "closed form, each publisher left out", "rows",
     "median error", "90th percentile", "bias", "in the 90 % band", "all, at the level published", "device", "unspecified",
     "{stage} is held back by {what} ({measure}: {value})",
     "nothing measured holds {stage} back ({measure}: {value})",
@@ -124,7 +126,7 @@ def _calls(tree: ast.AST) -> list[str]:
 
 def shown() -> set[str]:
     """All English sentences of the package that a reader can meet."""
-    from planner.workbook import app, controls, dryrun_card, offer_controls, page_html, pilot_card, pilot_controls
+    from planner.workbook import app, controls, dryrun_card, offer_controls, page_html, pilot_card, pilot_controls, plan_controls
 
     found: list[str] = []
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -171,6 +173,8 @@ def shown() -> set[str]:
     for names in (plan_views.STEP_NAMES, plan_views.STATES, plan_views.CRITERIA, plan_views.CLASSES, plan_views._CHECKS):
         found += names.values()
     for names in (record_views.BOTTLENECKS, record_views._STAGES, record_views._MEASURES, record_views._OUTCOMES):
+        found += names.values()
+    for names in plan_controls.FIELDS.values():
         found += names.values()
     found += [care._LOGS, care._OWNER, care._CONSOLE, care._MACHINE]
     for kind in ("model", "GPU", "provider"):

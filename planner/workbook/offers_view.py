@@ -11,6 +11,8 @@ from typing import Any
 import ipywidgets as widgets
 
 from planner.catalogues import load_gpus, load_providers
+from planner.dataset import Profile
+from planner.delivery import DeliveryAssumptions
 from planner.errors import PlannerError
 from planner.host_memory import host_memory
 from planner.offer_views import (
@@ -29,7 +31,7 @@ from planner.pilot.calibrate import Calibration
 from planner.placement import Demand
 from planner.plan import Plan
 from planner.prices import REFRESHABLE, current_offers, refresh_prices
-from planner.ranking import Ranked, both_ways, cheapest, fastest, rank_offers
+from planner.ranking import Ranked, Wishes, both_ways, cheapest, fastest, rank_offers
 from planner.run_sentences import answer_text, spot_text
 from planner.storage import storage
 from planner.tables import titles
@@ -53,9 +55,13 @@ class OffersView(widgets.VBox):
         language: str,
         allow_refresh: bool = False,
         calibration: Callable[[], Calibration | None] = lambda: None,
+        narrowed: Callable[[Wishes], Wishes] = lambda wishes: wishes,
     ) -> None:
         self._plan, self._language, self._quiet, self._calibration = plan, language, False, calibration
+        self._narrowed = narrowed  # by the care for the data
+        self.picked: tuple[str, str, str, str, int] | None = None  # the offer that the user chose, by its key
         self.controls = OfferControls(self.draw)
+        self.data: Profile | None = None  # the user's own, measured
         self.ranked: list[Ranked] = []
         self.chosen = widgets.Dropdown()
         self.chosen.observe(self._on_chosen, names="value")
@@ -83,14 +89,19 @@ class OffersView(widgets.VBox):
         self.refresh.description, self.chosen.description = say("Fetch today's prices"), say("Offer")
         self.controls.translate(language)
 
+    def use_data(self, profile: Profile) -> None:
+        """Count with the rows, lengths, bytes and tokenising rate of the user's data from now on."""
+        self.data = profile
+        self.controls.use_data(profile)
+
     def draw(self) -> None:
         """Rank for the controls as they stand; what is wrong is said below them, and the last good page stays."""
         try:
             plan, calibration = self._plan(), self._calibration()
-            demand, wishes = self.controls.demand(plan.job), self.controls.wishes()
+            demand, wishes = self.controls.demand(plan.job), self._narrowed(self.controls.wishes())
             demand = replace(demand, assumptions=plan.assumptions, speed=calibration.speed if calibration else None)
             current = current_offers()
-            self.ranked = rank_offers(demand, current.offers, load_providers(), load_gpus(), wishes)
+            self.ranked = rank_offers(demand, current.offers, load_providers(), load_gpus(), wishes, self._delivery())
         except PlannerError as error:
             self.controls.say(error.text(self._language))
             return
@@ -108,9 +119,13 @@ class OffersView(widgets.VBox):
         ]
         self._quiet = True
         self.chosen.options = options
-        self.chosen.value = options[0][1] if options else None
+        picked = [index for _, index in options if self.ranked[index].offer.key == self.picked]
+        self.chosen.value = picked[0] if picked else options[0][1] if options else None
         self._quiet = False
         self._draw_chosen()
+
+    def _delivery(self) -> DeliveryAssumptions | None:
+        return self.data.delivery_assumptions() if self.data else None
 
     def _answers(self) -> str:
         language, today = self._language, datetime.now(UTC).date()
@@ -144,7 +159,8 @@ class OffersView(widgets.VBox):
         return "".join(parts)
 
     def _on_chosen(self, _change: Any) -> None:
-        if not self._quiet:
+        if not self._quiet and self.chosen.value is not None:
+            self.picked = self.ranked[self.chosen.value].offer.key
             self._draw_chosen()
 
     def _draw_chosen(self) -> None:
@@ -166,7 +182,7 @@ class OffersView(widgets.VBox):
         job, sharding = row.placement.job, row.placement.sharding
         disk, ram = storage(job, demand.workload, demand.policy, sharding), host_memory(job, demand.policy, sharding)
         deadline_s = None if self._wishes.deadline_hours is None else 3600 * self._wishes.deadline_hours
-        ways = both_ways(row, demand, load_providers(), load_gpus())
+        ways = both_ways(row, demand, load_providers(), load_gpus(), self._delivery())
         tables = (
             training_table(row, demand, language), both_ways_table(*ways, deadline_s, language), delivery_table(row.delivery, language),
             bill_table(row.bill, language), step_table(row.placement.step, language),
