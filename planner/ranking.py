@@ -136,9 +136,17 @@ def rank_offers(
     return sorted(ranked, key=lambda found: (not found.feasible, found.tight, found.usd, found.wall_s))
 
 
-def both_ways(row: Ranked, demand: Demand, providers: Mapping[str, Provider], gpus: Mapping[str, Gpu]) -> tuple[Ranked, Ranked]:
+def both_ways(
+    row: Ranked,
+    demand: Demand,
+    providers: Mapping[str, Provider],
+    gpus: Mapping[str, Gpu],
+    assumptions: DeliveryAssumptions | None = None,
+) -> tuple[Ranked, Ranked]:
     """The same machine on demand and as spot, whatever was wished for."""
-    on_demand, spot = (rank_offers(demand, [row.offer], providers, gpus, Wishes(spot=spot))[0] for spot in (False, True))
+    on_demand, spot = (
+        rank_offers(demand, [row.offer], providers, gpus, Wishes(spot=spot), assumptions)[0] for spot in (False, True)
+    )
     return on_demand, spot
 
 

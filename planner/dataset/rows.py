@@ -13,14 +13,14 @@ from typing import IO, Any, NamedTuple
 from planner.dataset.examples import FIELDS, RowProblem, example_text, knows
 from planner.errors import PlannerError
 
-__all__ = ["ROW_LIMIT_BYTES", "Reader", "Row"]
+__all__ = ["COLUMNAR", "ROW_LIMIT_BYTES", "SUFFIXES", "Reader", "Row"]
 
 ROW_LIMIT_BYTES = 4 * 2**20  # of one row: about a million tokens, more than any model reads at once
-_SUFFIXES = {
+SUFFIXES = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow",
     ".txt": "text",
 }  # fmt: skip
-_COLUMNAR = ("parquet", "arrow")
+COLUMNAR = ("parquet", "arrow")
 _METADATA = ("dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")  # of save_to_disk, and of the Hub
 _PACKED = (b"\x1f\x8b", b"(\xb5/\xfd", b"PK\x03\x04", b"BZh", b"\xfd7zXZ")
 _CHUNK_BYTES = 2**20
@@ -59,7 +59,7 @@ class Reader:
         self.file_bytes = sum(found.st_size for found in self._stats)
         if not self.file_bytes:
             raise PlannerError("{path!r} is empty", path=str(path))
-        self.total_bytes = self.file_bytes * (2 if hashed and self.format in _COLUMNAR else 1)
+        self.total_bytes = self.file_bytes * (2 if hashed and self.format in COLUMNAR else 1)
         self.done_bytes = 0
         self._hash = hashlib.sha256() if hashed else None
         self._digests: list[str] = []
@@ -71,7 +71,7 @@ class Reader:
                 self._check(opened, file)
                 for number, value in self._values(opened, file, size.st_size):
                     yield _row(file.name, number, value, self._limit)
-                if self._hash and self.format in _COLUMNAR:
+                if self._hash and self.format in COLUMNAR:
                     opened.seek(0)
                     while self._took(opened.read(_CHUNK_BYTES)):
                         pass
@@ -113,11 +113,11 @@ class Reader:
             raise PlannerError("{path!r} is UTF-16; save it as UTF-8", path=str(file))
         if self.format == "jsonl" and start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
             raise PlannerError("{path!r} is one JSON array; write one object on each line: jq -c '.[]'", path=str(file))
-        if self.format not in _COLUMNAR and b"\0" in start:
+        if self.format not in COLUMNAR and b"\0" in start:
             raise PlannerError("{path!r} is no text; give JSONL, CSV, Parquet, Arrow or text", path=str(file))
 
     def _values(self, opened: IO[bytes], file: Path, size: int) -> Iterator[tuple[int, Any]]:
-        if self.format in _COLUMNAR:
+        if self.format in COLUMNAR:
             return self._columnar(opened, file, size)
         lines = self._lines(opened)
         if self.format == "csv":
@@ -221,7 +221,7 @@ def _found(path: Path) -> tuple[list[Path], str]:
     """The files to read, in order, and their format."""
     mode = path.stat().st_mode
     if stat.S_ISREG(mode):
-        return [path], _SUFFIXES.get(path.suffix.lower(), "text")
+        return [path], SUFFIXES.get(path.suffix.lower(), "text")
     if not stat.S_ISDIR(mode):
         raise PlannerError("{path!r} is neither a file nor a folder; give JSONL, CSV, Parquet, Arrow or text", path=str(path))
     found: dict[str, list[Path]] = {}
@@ -229,7 +229,7 @@ def _found(path: Path) -> tuple[list[Path], str]:
         below = Path(folder).relative_to(path)
         folders[:] = sorted(name for name in folders if not name.startswith(".")) if len(below.parts) < _DEEPEST else []
         for name in sorted(names):
-            kind = _SUFFIXES.get(Path(name).suffix.lower())
+            kind = SUFFIXES.get(Path(name).suffix.lower())
             if kind and name not in _METADATA and not name.startswith((".", "cache-")):  # `datasets` keeps its maps in cache-*
                 found.setdefault(kind, []).append(Path(folder, name))
     if not found:

@@ -4,12 +4,14 @@ import asyncio
 from contextlib import suppress
 from functools import partial
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
 
 from planner.architecture import Architecture
 from planner.catalogues import find_gpu, load_gpus
+from planner.dataset import Profile
 from planner.errors import PlannerError
 from planner.figures import Figure, memory_against, memory_by_instant, memory_by_method
 from planner.hub import load_model
@@ -24,6 +26,7 @@ from planner.tables import SEGMENT_NAMES, cards_table, methods_table, needs_tabl
 from planner.texts import translated
 from planner.workbook.chart import Chart, Page
 from planner.workbook.controls import Controls
+from planner.workbook.data_card import DataCard
 from planner.workbook.dryrun_card import DryRunCard
 from planner.workbook.offers_view import OffersView
 from planner.workbook.page_html import folded, legend_html, table_html, verdict_html, why_html
@@ -48,7 +51,8 @@ class Workbook(widgets.VBox):
     `language` is en or tr. `allow_hub` lets a name that is not in the catalogue be looked up on the Hugging Face Hub; files on
     this machine are never read from the search box. `allow_dry_run` lets a visitor start a process that takes a processor for half
     a minute and about 0.5 GiB of memory. `allow_refresh` shows a button that fetches today's prices.
-    `allow_pilot` lets a visitor train on the attached GPU. `view` is memory or offers.
+    `allow_pilot` lets a visitor train on the attached GPU. A visitor's own file is measured and deleted; `data_folder` names a folder
+    of this machine whose files a visitor may measure too. `view` is memory or offers.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Workbook(widgets.VBox):
         allow_dry_run: bool = True,
         allow_refresh: bool = False,
         allow_pilot: bool = False,
+        data_folder: Path | None = None,
         view: str = "memory",
     ) -> None:
         self._allow_hub = allow_hub
@@ -82,6 +87,7 @@ class Workbook(widgets.VBox):
         self.dry_run = DryRunCard(self.plan, language=language) if allow_dry_run else None
         self.calibration: Calibration | None = None  # what a pilot measured, where its owner wants the plan to use it
         self.pilot = PilotCard(self.plan, language=language, on_use=self._use) if allow_pilot else None
+        self.data = DataCard(self.job, language=language, folder=data_folder, allow_hub=allow_hub, on_use=self._use_data)
         self._memory = _box(
             "planner-results",
             panels["method"],
@@ -91,6 +97,7 @@ class Workbook(widgets.VBox):
             *([self.pilot] if self.pilot else []),
             _box("planner-card", self.why),
             _box("planner-columns", panels["length"], panels["batch"]),
+            self.data,
             _box("planner-card", self.cards),
         )
         self.offers = OffersView(self.plan, language=language, allow_refresh=allow_refresh, calibration=lambda: self.calibration)
@@ -189,12 +196,17 @@ class Workbook(widgets.VBox):
         except PlannerError as error:
             self.controls.show_relevant(experts=True)
             self.controls.show_error(error.field, error.text(self.language.value))
+        self.data.draw()
         if self.dry_run:
             self.dry_run.settings_changed()
 
     def _use(self, calibration: Calibration | None) -> None:
         self.calibration = calibration
         self._on_change()
+
+    def _use_data(self, profile: Profile) -> None:
+        self.offers.use_data(profile)
+        self._soon()
 
     def _on_language(self, _change: Any) -> None:
         language = self.language.value
@@ -208,7 +220,7 @@ class Workbook(widgets.VBox):
         self.controls.translate(language)
         self.offers.translate(language)
         self.view.options = [(say(text), name) for name, text in VIEWS.items()]
-        for card in (self.dry_run, self.pilot):
+        for card in (self.data, self.dry_run, self.pilot):
             if card:
                 card.translate(language)
         self._on_change()

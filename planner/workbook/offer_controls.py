@@ -7,6 +7,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from planner.catalogues import load_providers
+from planner.dataset import Profile
 from planner.delivery import STAGES
 from planner.errors import InvalidJob
 from planner.job import Job
@@ -51,10 +52,12 @@ class OfferControls(widgets.VBox):
     """The controls; their values are the only state. `on_change` is called after each change that a user makes."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
-        self._on_change, self._quiet = on_change, False
+        self._on_change, self._quiet, self._language = on_change, False, "en"
         self.by_field: dict[str, widgets.Widget] = {}
         self.error = widgets.HTML()
         self.error.add_class("planner-error")
+        self._values = {field: values for field, (_, values, _) in _SLIDERS.items()}
+        self._data: Profile | None = None
         for field, (_, values, value) in _SLIDERS.items():
             self.by_field[field] = widgets.SelectionSlider(options=values, value=value)
         for field in _NUMBERS:
@@ -88,11 +91,26 @@ class OfferControls(widgets.VBox):
         value = {field: control.value for field, control in self.by_field.items()}
         workload = Workload(**{field: value[field] for field in Workload.model_fields})
         policy = StoragePolicy(**{field: value[field] for field in StoragePolicy.model_fields if field in value})
+        if self._data and workload.examples == self._data.rows:  # else another amount of data is tried
+            policy = self._data.storage_policy(policy)
         changed = tuple(
             (name, 60 * number) for name, control in self.stages.items() if (number := _number(control, name)) is not None
         )
         terms = SpotTerms(interruptions_per_hour=value["interruptions_per_hour"])
         return Demand(job, workload, policy, terms, changed, value["prepare_on_gpu"])
+
+    def use_data(self, profile: Profile) -> None:
+        """Put the rows and the mean length of measured data on their sliders, each as a value of its own, without telling anyone."""
+        self._data, work = profile, profile.workload()
+        for field, value in (("examples", work.examples), ("tokens_per_example", work.tokens_per_example)):
+            self._values[field] = tuple(sorted({*_SLIDERS[field][1], value}))
+            self._quiet = True
+            self.by_field[field].options, self.by_field[field].value = self._shown(field), value
+            self._quiet = False
+
+    def _shown(self, field: str) -> list[tuple[str, float]]:
+        decimals = 3 if field in _WHOLE else 0
+        return [(format_number(value, decimals, language=self._language), value) for value in self._values[field]]
 
     def wishes(self) -> Wishes:
         """What an offer must have. Raises InvalidJob."""
@@ -107,17 +125,16 @@ class OfferControls(widgets.VBox):
 
     def translate(self, language: str) -> None:
         """Labels and choices in one language; values stay."""
-        self._quiet = True
+        self._quiet, self._language = True, language
         for title, (text, _) in zip(self._titles, _GROUPS, strict=True):
             title.value = f"<h3>{escape(translated(text, language))}</h3>"
         labels = {field: label for field, (label, _, _) in _SLIDERS.items()} | _NUMBERS | _SWITCHES
         for field, label in (labels | {"disk": "Written to", "provider": "Provider"}).items():
             self.by_field[field].description = translated(label, language)
-        for field, (_, values, _) in _SLIDERS.items():
+        for field in _SLIDERS:
             control = self.by_field[field]
-            chosen, decimals = control.value, 3 if field in _WHOLE else 0
-            control.options = [(format_number(value, decimals, language=language), value) for value in values]
-            control.value = chosen
+            chosen = control.value
+            control.options, control.value = self._shown(field), chosen
         for field, options in (
             ("disk", [(translated(name, language), name) for name in DISK_BYTES_PER_S]),
             ("provider", [(translated("any", language), ""), *((row.name, row.id) for row in load_providers().values())]),

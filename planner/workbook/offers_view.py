@@ -11,6 +11,8 @@ from typing import Any
 import ipywidgets as widgets
 
 from planner.catalogues import load_gpus, load_providers
+from planner.dataset import Profile
+from planner.delivery import DeliveryAssumptions
 from planner.errors import PlannerError
 from planner.host_memory import host_memory
 from planner.offer_views import (
@@ -56,6 +58,7 @@ class OffersView(widgets.VBox):
     ) -> None:
         self._plan, self._language, self._quiet, self._calibration = plan, language, False, calibration
         self.controls = OfferControls(self.draw)
+        self.data: Profile | None = None  # the user's own, measured
         self.ranked: list[Ranked] = []
         self.chosen = widgets.Dropdown()
         self.chosen.observe(self._on_chosen, names="value")
@@ -83,6 +86,11 @@ class OffersView(widgets.VBox):
         self.refresh.description, self.chosen.description = say("Fetch today's prices"), say("Offer")
         self.controls.translate(language)
 
+    def use_data(self, profile: Profile) -> None:
+        """Count with the rows, lengths, bytes and tokenising rate of the user's data from now on."""
+        self.data = profile
+        self.controls.use_data(profile)
+
     def draw(self) -> None:
         """Rank for the controls as they stand; what is wrong is said below them, and the last good page stays."""
         try:
@@ -90,7 +98,7 @@ class OffersView(widgets.VBox):
             demand, wishes = self.controls.demand(plan.job), self.controls.wishes()
             demand = replace(demand, assumptions=plan.assumptions, speed=calibration.speed if calibration else None)
             current = current_offers()
-            self.ranked = rank_offers(demand, current.offers, load_providers(), load_gpus(), wishes)
+            self.ranked = rank_offers(demand, current.offers, load_providers(), load_gpus(), wishes, self._delivery())
         except PlannerError as error:
             self.controls.say(error.text(self._language))
             return
@@ -111,6 +119,9 @@ class OffersView(widgets.VBox):
         self.chosen.value = options[0][1] if options else None
         self._quiet = False
         self._draw_chosen()
+
+    def _delivery(self) -> DeliveryAssumptions | None:
+        return self.data.delivery_assumptions() if self.data else None
 
     def _answers(self) -> str:
         language, today = self._language, datetime.now(UTC).date()
@@ -166,7 +177,7 @@ class OffersView(widgets.VBox):
         job, sharding = row.placement.job, row.placement.sharding
         disk, ram = storage(job, demand.workload, demand.policy, sharding), host_memory(job, demand.policy, sharding)
         deadline_s = None if self._wishes.deadline_hours is None else 3600 * self._wishes.deadline_hours
-        ways = both_ways(row, demand, load_providers(), load_gpus())
+        ways = both_ways(row, demand, load_providers(), load_gpus(), self._delivery())
         tables = (
             training_table(row, demand, language), both_ways_table(*ways, deadline_s, language), delivery_table(row.delivery, language),
             bill_table(row.bill, language), step_table(row.placement.step, language),
