@@ -1,9 +1,11 @@
 """A measured data set in words, as a table, and as a histogram under a sequence length."""
 
 from functools import partial
+from math import log10
 from typing import Any
 
 from planner.dataset import Profile
+from planner.dataset.profile import LengthBar
 from planner.figures import Figure
 from planner.tables import Table, titles
 from planner.texts import translated
@@ -103,48 +105,45 @@ def malformed_table(profile: Profile, language: str = "en") -> Table:
 
 
 def length_histogram(profile: Profile, sequence_length: int, language: str = "en") -> Figure:
-    """Rows by their length in tokens, with the sequence length as a line; bars of rows that are cut have another colour and hatching."""
+    """Rows by their length in tokens, with the sequence length as a line; rows that are cut have another colour and hatching."""
     number = partial(format_number, language=language)
-    bars = profile.bars()
+    bars = profile.bars(sequence_length)
+    spans = [f"{number(bar.above)} – {number(bar.to)}" for bar in bars]
     data = []
-    for cut, name in zip((False, True), titles(language, "whole", "cut"), strict=True):
-        shown = [bar for bar in bars if (bar[1] > sequence_length) is cut]
-        marker = {
-            "color": f"var(--planner-series-{6 if cut else 1})", "pattern": {"shape": "/" if cut else ""},
-            "line": {"color": "var(--planner-surface)", "width": 1},
-        }  # fmt: skip
+    for field, name, colour, shape in zip(("whole", "cut"), titles(language, "whole", "cut"), (1, 6), ("", "/"), strict=True):
         data.append(
             {
-                "type": "bar", "name": name, "x": [(low + high) / 2 for low, high, _ in shown],
-                "width": [high - low for low, high, _ in shown], "y": [rows for _, _, rows in shown],
-                "customdata": [f"{number(low + 1)} – {number(high)}" for low, high, _ in shown],
-                "hovertemplate": "%{customdata}: %{y}<extra></extra>", "marker": marker,
+                "type": "bar", "name": name, "x": [(bar.above + bar.to) / 2 for bar in bars], "width": [bar.to - bar.above for bar in bars],
+                "y": [getattr(bar, field) for bar in bars], "customdata": spans,
+                "hovertemplate": "%{customdata}<br>" + name + ": %{y}<extra></extra>",
+                "marker": {
+                    "color": f"var(--planner-series-{colour})", "pattern": {"shape": shape},
+                    "line": {"color": "var(--planner-surface)", "width": 1},
+                },
             }
         )  # fmt: skip
+    return Figure({"data": data, "layout": _layout(bars, sequence_length, language)}, _alt(profile, sequence_length, language))
+
+
+def _layout(bars: list[LengthBar], sequence_length: int, language: str) -> dict[str, Any]:
+    """A logarithmic axis that holds all bars and the line; few enough ticks for a phone."""
+    lowest = min([max(1, bar.above) for bar in bars] + [sequence_length / 2])
+    highest = 1.4 * max([bar.to for bar in bars] + [sequence_length])
+    powers = [2**power for power in range(28) if lowest <= 2**power <= highest]
+    ticks = powers[:: -(-len(powers) // 6)]
     line = {
         "type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": sequence_length, "x1": sequence_length, "layer": "above",
         "line": {"color": "var(--planner-limit)", "width": 1.5, "dash": "dash"},
     }  # fmt: skip
-    return Figure(
-        {"data": data, "layout": _layout(bars, sequence_length, line, language)}, _alt(profile, sequence_length, language)
-    )
-
-
-def _layout(bars: list[tuple[int, int, int]], sequence_length: int, line: dict[str, Any], language: str) -> dict[str, Any]:
-    from math import log10
-
-    lowest = max(0.5, min([low for low, _, _ in bars] + [sequence_length / 2]))
-    highest = max([high for _, high, _ in bars] + [sequence_length]) * 1.5
-    ticks = [2**power for power in range(28) if lowest <= 2**power <= highest]
     label = {
         "x": log10(sequence_length), "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False,
         "text": format_number(sequence_length, language=language), "font": {"color": "var(--planner-limit)", "size": 12},
     }  # fmt: skip
     return {
-        "bargap": 0, "barmode": "overlay", "showlegend": False, "separators": ",." if language == "tr" else ".,", "shapes": [line],
+        "bargap": 0, "barmode": "stack", "showlegend": False, "separators": ",." if language == "tr" else ".,", "shapes": [line],
         "annotations": [label],
         "xaxis": {
-            "type": "log", "range": [log10(lowest), log10(highest)], "tickvals": ticks,
+            "type": "log", "range": [log10(lowest), log10(highest)], "tickvals": ticks, "tickangle": 0,
             "ticktext": [format_number(tick, language=language) for tick in ticks],
             "title": {"text": translated("tokens per row", language), "font": {"size": 13}},
         },

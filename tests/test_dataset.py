@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -332,8 +333,10 @@ def test_binned_lengths_are_exact_at_the_sliders_values(lengths: list[int], S: i
     data = profile((1, 1)).model_copy(update={"rows": len(lengths), "tokens": sum(lengths), "histogram": histogram})
     assert data.truncated_rows_share(S) == pytest.approx(sum(length > S for length in lengths) / len(lengths))
     assert data.truncated_tokens_share(S) == pytest.approx(sum(max(0, length - S) for length in lengths) / sum(lengths))
-    assert sum(rows for _, _, rows in data.bars()) == len(lengths)
-    assert all(low < high for low, high, _ in data.bars())
+    bars = data.bars(S)
+    assert sum(bar.cut for bar in bars) == sum(length > S for length in lengths)
+    assert sum(bar.whole + bar.cut for bar in bars) == len(lengths)
+    assert all(first.to <= second.above * (1 + 1e-9) for first, second in pairwise(bars))
 
 
 def test_the_histogram_is_bounded_and_its_bins_are_narrow() -> None:

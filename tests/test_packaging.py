@@ -30,7 +30,7 @@ def test_data_and_notebooks_are_inside(names: set[str]) -> None:
 
 @pytest.mark.slow
 def test_the_page_is_inside(names: set[str]) -> None:
-    for name in ("chart.js", "page.js", "style.css", "tokens.css"):
+    for name in ("chart.js", "file_input.js", "page.js", "style.css", "tokens.css"):
         assert f"planner/workbook/{name}" in names
     template = "share/jupyter/voila/templates/planner/index.html.j2"
     assert f"planner/workbook/{template}" in names, "for a server that this package starts"

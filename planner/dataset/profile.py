@@ -1,6 +1,7 @@
 """What a data set comes to: rows, tokens, lengths; and what a sequence length does to it. Formulas take scalars or arrays."""
 
 from functools import cached_property
+from math import ceil, log2
 from typing import Any, NamedTuple
 
 from planner.architecture import Record
@@ -10,21 +11,17 @@ from planner.storage import StoragePolicy
 from planner.texts import translated
 from planner.workload import Workload
 
-__all__ = ["LengthBin", "Malformed", "Profile", "bin_end"]
+__all__ = ["LengthBar", "LengthBin", "Malformed", "Profile", "bin_end"]
 
 _PARTS = (
     64  # bins of each doubling: every length has its own up to 128, above they are 0.8 to 1.6 % wide; some 1,500 for any data
 )
 
 
-def bin_end(length: int, parts: int = _PARTS) -> int:
+def bin_end(length: int) -> int:
     """The longest length in the bin of `length`. Slider values, such as 1,024 or 3,072, all end a bin."""
-    width = _width(length, parts)
+    width = max(1, (1 << max(0, (length - 1).bit_length() - 1)) // _PARTS)
     return -(-length // width) * width
-
-
-def _width(length: int, parts: int) -> int:
-    return max(1, (1 << max(0, (length - 1).bit_length() - 1)) // parts)
 
 
 class LengthBin(NamedTuple):
@@ -33,6 +30,15 @@ class LengthBin(NamedTuple):
     longest: int
     rows: int
     tokens: int
+
+
+class LengthBar(NamedTuple):
+    """Rows longer than `above` tokens and up to `to`: those that a sequence length leaves whole, and those that it cuts."""
+
+    above: float
+    to: float
+    whole: int
+    cut: int
 
 
 class Malformed(NamedTuple):
@@ -149,16 +155,19 @@ class Profile(Record):
             update={"tokenising": Assumption(value=rate, low=rate / 2, high=2 * rate, source=source, calibrated=True)}
         )
 
-    def bars(self, most: int = 40) -> list[tuple[int, int, int]]:
-        """The histogram for a chart: (longer than, up to, rows), in at most about `most` bins that end at slider values."""
-        for parts in (64, 32, 16, 8, 4):
-            merged: dict[int, int] = {}
+    def bars(self, sequence_length: int, most: int = 40) -> list[LengthBar]:
+        """The histogram for a chart on a logarithmic axis: bars of one width there, `most` of them or fewer where that can be."""
+        for parts in (32, 16, 8, 4):  # of each doubling
+            whole: dict[int, int] = {}
+            cut: dict[int, int] = {}
             for each in self.histogram:
-                end = bin_end(each.longest, parts)
-                merged[end] = merged.get(end, 0) + each.rows
-            if len(merged) <= most:
+                place = ceil(parts * log2(each.longest) - 1e-9)
+                kind = cut if each.tokens > sequence_length * each.rows else whole
+                kind[place] = kind.get(place, 0) + each.rows
+            places = sorted({*whole, *cut})
+            if not places or places[-1] - places[0] < most:
                 break
-        return [(end - _width(end, parts), end, rows) for end, rows in merged.items()]
+        return [LengthBar(2 ** ((n - 1) / parts), 2 ** (n / parts), whole.get(n, 0), cut.get(n, 0)) for n in places]
 
     def _against(self, sequence_length: Any) -> tuple[Any, Any, Any]:
         """Rows and mean length of each bin, and by how much it is beyond the sequence length."""
