@@ -3,7 +3,8 @@
 from planner.turkish.memory import MEMORY
 from planner.turkish.pilots import PILOTS
 from planner.turkish.runs import RUNS
+from planner.turkish.validation import VALIDATION
 
 __all__ = ["TURKISH"]
 
-TURKISH: dict[str, str] = {**MEMORY, **PILOTS, **RUNS}
+TURKISH: dict[str, str] = {**MEMORY, **PILOTS, **RUNS, **VALIDATION}
