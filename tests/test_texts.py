@@ -32,6 +32,7 @@ SHOWN_FIRST = {
     "translated",
     "say",
     "Note",
+    "BadRow",
     "InvalidJob",
     "HubUnavailable",
     "PlannerError",

@@ -31,6 +31,8 @@ VALIDATION: dict[str, str] = {
     '{count} of {rows} that ran are called "does not fit"': 'çalışmış {rows} taneden {count} tanesine "sığmaz" deniyor',
     "{share} lie in the 90 % band": "{share} kadarı %90 bandında",
     "{count} rows skipped": "{count} satır atlandı",
+    "{file} cannot be read ({problem})": "{file} okunamıyor ({problem})",
+    "{file} lacks the columns {missing}; see data/README.md": "{file} dosyasında {missing} sütunları yok; bkz. data/README.md",
     "{name} is not stated": "{name} belirtilmemiş",
     "{name} is {given}; it must be a whole number of 1 or more": "{name} {given}; 1 ya da daha büyük bir tam sayı olmalı",
     "{name} {given}: no job says that": "{name} {given}: hiçbir iş bunu ifade etmez",
