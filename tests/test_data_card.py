@@ -17,7 +17,7 @@ ROWS = b'{"text": "one two three four"}\n' * 50 + b'{"name": "Zeynep"}\n'
 
 @pytest.fixture
 def app() -> Workbook:
-    return Workbook(data_folder=data_folder() / "samples")
+    return Workbook(folder=data_folder() / "samples")
 
 
 async def sent(card: DataCard, name: str, content: bytes | None) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from planner import (
     care,
@@ -20,7 +21,10 @@ from planner import (
     tables,
     texts,
     timeline,
+    validation_views,
 )
+from planner.catalogues import data_folder
+from planner.cli import planner
 from planner.dataset.examples import _FORMATS
 from planner.dataset.tokens import ESTIMATED
 from planner.delivery import STAGES
@@ -34,6 +38,9 @@ from planner.remedies import Remedy
 from planner.storage import DISK_BYTES_PER_S
 from planner.texts import LANGUAGES, translated
 from planner.turkish import TURKISH
+from planner.validate_command import read_rows
+from planner.validation.published import QUANTITIES
+from planner.validation.report import GROUPS, Judged, grouped, judged
 
 PACKAGE = Path(figures.__file__).parent
 # Calls whose first string is shown; for `titles` and `Remedy` all strings are.
@@ -41,6 +48,7 @@ SHOWN_FIRST = {
     "translated",
     "say",
     "Note",
+    "BadRow",
     "InvalidJob",
     "HubUnavailable",
     "PlannerError",
@@ -177,6 +185,15 @@ def shown() -> set[str]:
     for names in plan_controls.FIELDS.values():
         found += names.values()
     found += [care._LOGS, care._OWNER, care._CONSOLE, care._MACHINE]
+    found += [
+        *validation_views._COLUMNS,
+        *validation_views._SUMMED.values(),
+        *QUANTITIES,
+        *GROUPS,
+        "issue threads",
+        "not named",
+        "card unknown",
+    ]
     for kind in ("model", "GPU", "provider"):
         found += [f"no {kind} named {{name!r}}; did you mean {{near}}?", f"no {kind} named {{name!r}}"]
     found.append("no GPU named {name!r}, but several whose name holds it; which one: {candidates}?")
@@ -221,6 +238,18 @@ class Recorded(dict[str, str]):
 
 # Names of cards and marks, which are the same in both languages.
 SAME = {"", "A100 80 GB", "H100", "RTX 4090"}
+
+
+def test_validate_answers_in_turkish(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = read_rows(data_folder() / "measurements.csv")
+    found = [row for row in judged(rows) if isinstance(row, Judged)]
+    recorded = Recorded()
+    monkeypatch.setattr(texts, "TURKISH", recorded)
+    answer = CliRunner().invoke(planner, ["validate", str(data_folder() / "measurements.csv"), "--language", "tr"])
+    assert answer.exit_code == 0 and "atlandı" in answer.output and "%90 bandında" in answer.output
+    assert recorded.missing <= {name for names in grouped(found).values() for name in names}  # cards, methods, publishers
+    refused = CliRunner().invoke(planner, ["validate", "none.csv", "--language", "tr"])
+    assert refused.exit_code == 2 and "okunamıyor" in refused.output
 
 
 @pytest.mark.slow

@@ -5,7 +5,8 @@ from planner.turkish.memory import MEMORY
 from planner.turkish.pilots import PILOTS
 from planner.turkish.plans import PLANS
 from planner.turkish.runs import RUNS
+from planner.turkish.validation import VALIDATION
 
 __all__ = ["TURKISH"]
 
-TURKISH: dict[str, str] = {**DATA, **MEMORY, **PILOTS, **PLANS, **RUNS}
+TURKISH: dict[str, str] = {**DATA, **MEMORY, **PILOTS, **PLANS, **RUNS, **VALIDATION}

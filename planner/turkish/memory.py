@@ -267,7 +267,6 @@ _PARTS = {
     "{what} cannot be run dry, as its layers are not among those installed; use the closed form": (
         "{what} kuru çalıştırılamaz, çünkü katmanları kurulu kitaplıklarda yok; kapalı formülü kullanın"
     ),
-    "not run dry: {reason}": "kuru çalıştırma yapılmadı: {reason}",
     "adapters, or a weight being cast or quantised": "adaptörler ya da dönüştürülmekte olan bir ağırlık",
     "gradient of the embedding": "embedding'in gradyanı",
     "DoRA: weights": "DoRA: ağırlıklar",
