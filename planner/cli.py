@@ -12,6 +12,7 @@ import click
 from planner.catalogues import find_gpu, load_gpus
 from planner.dryrun_command import dryrun
 from planner.errors import PlannerError
+from planner.export_command import export_plan
 from planner.figures import COMPONENT_NAMES
 from planner.job_options import (
     BAD_INPUT,
@@ -121,6 +122,7 @@ def estimate(
 
 
 planner.add_command(dryrun)
+planner.add_command(export_plan)
 planner.add_command(offers)
 planner.add_command(pilot)
 planner.add_command(validate)

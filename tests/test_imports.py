@@ -87,6 +87,7 @@ LAYERS: list[dict[str, set[str]]] = [
     {
         "job_options": set(),
         "dryrun_command": {"job_options"},
+        "export_command": {"job_options"},
         "offers_command": {"job_options"},
         "pilot_command": {"job_options"},
         "validate_command": {"job_options"},
