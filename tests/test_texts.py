@@ -212,6 +212,14 @@ def test_no_turkish_sentence_is_left_over() -> None:
     assert sorted(TURKISH.keys() - shown()) == []
 
 
+def test_no_sentence_is_translated_twice() -> None:
+    found: list[str] = []
+    for path in (PACKAGE / "turkish").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            found += [key.value for key in node.keys if isinstance(key, ast.Constant)] if isinstance(node, ast.Dict) else []
+    assert sorted({text for text in found if found.count(text) > 1}) == []
+
+
 @pytest.mark.parametrize("english", sorted(TURKISH))
 def test_both_languages_fill_in_the_same_values(english: str) -> None:
     assert _values(TURKISH[english]) == _values(english)

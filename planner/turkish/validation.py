@@ -9,7 +9,6 @@ VALIDATION: dict[str, str] = {
     "measured": "ölçülen",
     "error": "hata",
     "verdict": "sonuç",
-    "rows": "satır",
     "median error": "medyan hata",
     "90th percentile": "90. yüzdelik",
     "bias": "yanlılık",
