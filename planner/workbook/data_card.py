@@ -196,7 +196,7 @@ class DataCard(widgets.VBox):
 
 
 def _names(folder: Path) -> tuple[str, ...]:
-    """What can be measured in the owner's folder; links out of it cannot."""
-    inside = (path for path in (folder.iterdir() if folder.is_dir() else ()) if path.resolve().is_relative_to(folder.resolve()))
+    """What can be measured in the owner's folder; links, which may lead out of it, cannot."""
+    inside = (path for path in (folder.iterdir() if folder.is_dir() else ()) if not path.is_symlink())
     found = (path for path in inside if path.is_dir() or path.suffix.lower() in SUFFIXES)
     return tuple(sorted(path.name for path in found if not path.name.startswith(".")))
