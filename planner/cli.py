@@ -4,7 +4,6 @@ import io
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,19 +19,20 @@ from planner.job_options import (
     DOES_NOT_FIT,
     FITS,
     bad_input,
+    calibration_of,
     job_of,
     job_options,
+    pilot_option,
     sharding_options,
 )
 from planner.nodes import cards_needed
 from planner.offers_command import offers
-from planner.pilot.calibrate import calibrated
-from planner.pilot.record import read_measurement
 from planner.pilot_command import pilot
 from planner.plan import Plan, cards_that_fit, largest_that_fits, make_plan
 from planner.planfile import PlanFile, write_plan
 from planner.record_command import record as record_group
 from planner.remedies import remedies
+from planner.report_command import report
 from planner.sentences import model_summary, need_text, note_texts, remedy_text, verdict_text
 from planner.sharding import sharding_of
 from planner.tables import lines_text, methods_table
@@ -83,9 +83,7 @@ def lab(port: int | None, no_browser: bool) -> None:
 @job_options
 @sharding_options
 @click.option("--gpu", default=DEFAULT_GPU, show_default=True, help="card to fit on, by id or name")
-@click.option(
-    "--pilot", "record", metavar="FILE", help="plan with what a pilot measured (its measurement.json), where that holds"
-)
+@pilot_option
 @click.option("--write-plan", "plan_path", metavar="FILE", help="write the plan to a file: what export, record and report take")
 @click.option("--explain", is_flag=True, help="every line with its formula, numbers and source")
 @click.option("--json", "as_json", is_flag=True, help="one JSON document on standard output")
@@ -111,8 +109,8 @@ def estimate(
     """
     with bad_input(language):
         job = job_of(model, revision, options)
-        assumptions = calibrated(read_measurement(Path(record))).memory if record else None
-        plan = make_plan(job, find_gpu(gpu), assumptions, sharding_of(job, num_gpus, sharding, gpus_per_node, offload))
+        found = calibration_of(record)
+        plan = make_plan(job, find_gpu(gpu), found and found.memory, sharding_of(job, num_gpus, sharding, gpus_per_node, offload))
         if plan_path:
             rows = job.micro_batch_size * job.gradient_accumulation_steps * (plan.sharding.data_parallel if plan.sharding else 1)
             write_plan(
@@ -127,6 +125,7 @@ planner.add_command(dryrun)
 planner.add_command(offers)
 planner.add_command(pilot)
 planner.add_command(record_group)
+planner.add_command(report)
 planner.add_command(validate)
 
 

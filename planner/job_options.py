@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import click
@@ -11,10 +12,13 @@ from planner.architecture import Record
 from planner.errors import InvalidJob, PlannerError
 from planner.hub import load_model
 from planner.job import Job
+from planner.pilot.calibrate import Calibration, calibrated
+from planner.pilot.record import read_measurement
 from planner.sharding import Kind, Offload
 
 __all__ = [
-    "BAD_INPUT", "DEFAULT_GPU", "DOES_NOT_FIT", "FITS", "bad_input", "job_of", "job_options", "sharding_options",
+    "BAD_INPUT", "DEFAULT_GPU", "DOES_NOT_FIT", "FITS", "bad_input", "calibration_of", "job_of", "job_options", "pilot_option",
+    "sharding_options",
 ]  # fmt: skip
 
 FITS, DOES_NOT_FIT, BAD_INPUT = 0, 1, 2
@@ -89,6 +93,17 @@ def sharding_options(command: Any) -> Any:
     ):
         command = option(command)
     return command
+
+
+def pilot_option(command: Any) -> Any:
+    """A command with --pilot, whose file `calibration_of` reads."""
+    text = "plan with what a pilot measured (its measurement.json), where that holds"
+    return click.option("--pilot", "record", metavar="FILE", help=text)(command)
+
+
+def calibration_of(record: str | None) -> Calibration | None:
+    """The plan's assumptions with a pilot's figures; None where no record is named. Raises PlannerError for one that cannot calibrate."""
+    return calibrated(read_measurement(Path(record))) if record else None
 
 
 def job_of(model: str, revision: str | None, options: dict[str, Any]) -> Job:

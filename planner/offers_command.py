@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from planner.catalogues import load_gpus, load_providers
-from planner.job_options import DOES_NOT_FIT, FITS, bad_input, job_of, job_options, record_options
+from planner.job_options import DOES_NOT_FIT, FITS, bad_input, calibration_of, job_of, job_options, pilot_option, record_options
 from planner.offer_views import cost_against_time, landmarks, mind_text, offers_table
 from planner.placement import Demand
 from planner.prices import REFRESHABLE, current_offers, refresh_prices
@@ -58,6 +59,7 @@ def _options(command: Any) -> Any:
 @click.command()
 @partial(job_options, model_required=False)
 @_options
+@pilot_option
 @click.option("--provider", "providers", multiple=True, help="only this provider; may be given more than once")
 @click.option("--region", default="", help="only offers of this region, where the region is known")
 @click.option("--all", "show_all", is_flag=True, help="also the offers that are no answer, and why")
@@ -70,6 +72,7 @@ def offers(
     revision: str | None,
     providers: tuple[str, ...],
     region: str,
+    record: str | None,
     show_all: bool,
     limit: int,
     refresh: bool,
@@ -95,7 +98,10 @@ def offers(
             if refresh:
                 return
             raise click.UsageError("Missing argument 'MODEL'.")
+        found = calibration_of(record)
         demand = Demand(job_of(model, revision, options), workload, policy, terms)
+        if found:
+            demand = replace(demand, assumptions=found.memory, speed=found.speed)
         current = current_offers()
         if current.problem:
             click.echo(f"planner: {current.problem.text(language)}", err=True)

@@ -157,12 +157,17 @@ def loss_chart(losses: Sequence[float | None], language: str = "en") -> Figure:
 
 
 def found_sentences(found: Measurement, language: str = "en") -> list[str]:
-    """What a pilot found beside memory and step time, a sentence each: data, evaluation, checkpoint, largest micro-batch."""
+    """What a pilot found beside memory and step time, a sentence each: where memory ran out, data, evaluation, checkpoint, largest micro-batch."""
 
     def say(template: str, **values: Any) -> str:
         return translated(template, language).format(**values)
 
     sentences = []
+    if "allocated_bytes" in found.allocator:
+        held, total = found.allocator, found.environment.get("gpu_memory_bytes", 0)
+        sizes = {name: held.get(f"{name}_bytes", 0) for name in ("allocated", "reserved")} | {"total": total}
+        line = "When memory ran out, tensors held {allocated} and PyTorch {reserved} of the card's {total}."
+        sentences.append(say(line, **{name: format_gib(size, language=language) for name, size in sizes.items()}))
     if found.blocks_run:
         blocks = " + ".join(str(count) for count in found.blocks_run)
         sentences.append(say("Extrapolated to the whole model from models of {blocks} blocks.", blocks=blocks))

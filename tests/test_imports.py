@@ -88,6 +88,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "plan_views": {"sentences", "tables"},
         "record_views": {"plan_views", "sentences", "tables"},
     },
+    {"report": set(), "report_page": {"report"}},
     {
         "job_options": set(),
         "dataset_command": {"job_options"},
@@ -95,6 +96,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "offers_command": {"job_options"},
         "pilot_command": {"job_options"},
         "record_command": {"job_options"},
+        "report_command": {"job_options"},
         "validate_command": {"job_options"},
     },
     {"serve": set(), "workbook": set(), "cli": {"serve"}},

@@ -125,8 +125,28 @@ def test_a_pilot_that_needs_more_says_what_was_off() -> None:
 
 def test_running_out_of_memory_is_an_answer() -> None:
     found = on_a_card("out of memory")
-    text = note_text(verdict(found, []), "tr")
-    assert text == "pilotun belleği 6 adımın 6 tanesinden sonra tükendi (no room)"
+    text = note_text(verdict(found.model_copy(update={"during": "backward"}), []), "tr")
+    assert text == "pilotun belleği 6 adımın 6 tanesinden sonra tükendi; aşama: kayıp ve backward (no room)"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # as the worker's own process is started
+def test_it_is_said_in_which_phase_memory_ran_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from planner.pilot import worker
+    from planner.pilot.steps import Steps
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(Steps, "_optimizer_step", full)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # this process keeps its own
+    log = tmp_path / "log.jsonl"
+    request = {"job": tiny().model_dump(mode="json"), "device": "cpu", "log": str(log)}
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    assert worker.main(str(tmp_path / "request.json")) == 1
+    found = measurement_of(tiny(), read_events(log))
+    assert (found.state, found.during, found.steps, found.problem[:18]) == ("out of memory", "optimizer", 0, "CUDA out of memory")
 
 
 # ---- the process ------------------------------------------------------------------------------------------------------
@@ -227,6 +247,7 @@ def test_weights_that_cannot_be_loaded_are_said(runs: Path, tmp_path: Path) -> N
         ({}, {"shallow": True, "largest_micro_batch": True}, "one of these"),
         ({}, {"data": "none.jsonl"}, "'none.jsonl' is no file"),
         ({}, {"sharding": Sharding("zero2", 2)}, "ddp, or FSDP2"),
+        ({}, {"sharding": Sharding("ddp", 8), "device": "cuda"}, "takes 8 GPUs"),
         ({"precision": "fp16-mixed"}, {"sharding": Sharding("ddp", 2)}, "no loss scaler"),
     ],
     ids=str,
@@ -235,7 +256,7 @@ def test_what_a_pilot_cannot_do_is_said_before_it_starts(
     fields: dict[str, Any], options: dict[str, Any], sentence: str, runs: Path
 ) -> None:
     with pytest.raises(PlannerError, match=sentence):
-        start(tiny(**fields), runs, device="cpu", **options)
+        start(tiny(**fields), runs, **{"device": "cpu", **options})
     assert not runs.exists()
 
 

@@ -327,6 +327,21 @@ def test_the_command_line_plans_with_a_record(job: Job, tmp_path: Path) -> None:
     assert refused.exit_code == 2 and "says nothing about a GPU" in refused.output
 
 
+def test_offers_are_ranked_with_a_record(job: Job, tmp_path: Path) -> None:
+    path = tmp_path / "measurement.json"
+    write_measurement(path, record(job, slack=1.07, context=610 * MiB))
+    arguments = ["offers", "Llama-3.1-8B", "--method", "qlora", "--sequence-length", "1024", "--json"]
+    plain, planned = (
+        {row["source"] + row["instance_type"] + row["tier"]: row for row in json.loads(found.output)["offers"]}
+        for found in (CliRunner().invoke(planner, [*arguments, *more]) for more in ([], ["--pilot", str(path)]))
+    )
+    moved = {row["gpu"] for key, row in planned.items() if row["device_bytes"] != plain[key]["device_bytes"]}
+    assert RTX_4090.id in moved  # its context and slack
+    (tmp_path / "none").write_text("{}")
+    refused = CliRunner().invoke(planner, [*arguments, "--pilot", str(tmp_path / "none")])
+    assert refused.exit_code == 2 and "is no record of a pilot" in refused.output
+
+
 # ---- records that are kept ---------------------------------------------------------------------------------------------
 
 WITHIN = 0.03

@@ -26,6 +26,7 @@ from planner.dataset.tokens import ESTIMATED
 from planner.delivery import STAGES
 from planner.dryrun.process import LOADING
 from planner.errors import _BOUNDS, _KINDS
+from planner.pilot.compare import DURING as PILOT_DURING
 from planner.pilot.compare import NAMES as PILOT_NAMES
 from planner.pilot.compare import VERDICTS as PILOT_VERDICTS
 from planner.ranking import ASKED
@@ -61,7 +62,10 @@ CALLED = (
     "Cheapest", "Fastest", "Written to", "Provider", "RAM", "disk", "network between machines", "peak rate", "memory bandwidth",
     "model on its first rank", "about {date}, up to {days} days old", "{date}, {days} days old", "machine is paid", "adapter", "weights",
     "encrypted", "not encrypted", "settled", "not asked", "not measured", "Made", "Model", "Data", "Card", "Seed", "Evaluation", "Files",
-    "Tokenizer", "Environment", "{stage} is held back by {what} ({measure}: {value})", "nothing measured holds {stage} back ({measure}: {value})",
+    "Tokenizer", "Environment", "Learning rate", "Checkpoints", "Result", "Check of the result", "closed form, each publisher left out", "rows",
+    "median error", "90th percentile", "bias", "in the 90 % band", "all, at the level published", "device", "unspecified",
+    "{stage} is held back by {what} ({measure}: {value})",
+    "nothing measured holds {stage} back ({measure}: {value})",
     "base and adapter being merged", "optimizer states and master weights", "reserved", "on the card", "share of the peak rate",
 )  # fmt: skip
 
@@ -120,7 +124,7 @@ def _calls(tree: ast.AST) -> list[str]:
 
 def shown() -> set[str]:
     """All English sentences of the package that a reader can meet."""
-    from planner.workbook import app, controls, dryrun_card, offer_controls, page_html
+    from planner.workbook import app, controls, dryrun_card, offer_controls, page_html, pilot_card, pilot_controls
 
     found: list[str] = []
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -147,6 +151,8 @@ def shown() -> set[str]:
         + [title for title, _ in controls._GROUPS]
     )
     found += [*page_html.PILLS, app._TITLE, *app._CHART_TITLES.values(), "LoRA dropout"]
+    found += [*pilot_controls.MODES.values(), *pilot_controls.LABELS.values(), *pilot_controls.PLACEHOLDERS.values()]
+    found += [pilot_card.ENDING, pilot_card.COMPARING]
     found += [*offer_controls._NUMBERS.values(), *offer_controls._SWITCHES.values(), *app.VIEWS.values()]
     found += [label for label, _, _ in offer_controls._SLIDERS.values()] + [title for title, _ in offer_controls._GROUPS]
     found += [
@@ -155,6 +161,7 @@ def shown() -> set[str]:
         *ASKED.values(),
         *PILOT_NAMES.values(),
         *PILOT_VERDICTS,
+        *PILOT_DURING.values(),
         *pilot_views.PHASE_NAMES.values(),
         offer_views._PAID,
         offer_views._NOT_PAID,

@@ -1,5 +1,6 @@
 """Micro-batches of a pilot: random tokens, or the user's rows through their tokenizer, endlessly."""
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -55,11 +56,17 @@ class Batches:
         return {name: value.to(self.device) for name, value in batch.items()}
 
     def _encoder(self, weights: str | None) -> Any:
-        """Text to token ids: the model's own tokenizer where it is at hand, else bytes, which is said in the record."""
+        """Text to token ids: the model's own tokenizer where it is at hand, else bytes, which is said in the record.
+
+        At hand is the weights' folder or the Hub's cache. A pasted config.json can name its model as it likes, so that such a name is
+        never read as a path.
+        """
         from transformers import AutoTokenizer
 
         name, V = weights or self.job.architecture.name, self.job.architecture.vocab_size
         try:
+            if not weights and (name.startswith((".", "/", "~")) or os.path.lexists(name)):
+                raise OSError(f"{name} is a path")
             tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=weights is None, trust_remote_code=False)
         except Exception:  # noqa: BLE001  none in the folder, or in the cache
             self.tokenizer = "bytes"

@@ -18,7 +18,7 @@ from planner.pilot.record import Measurement
 from planner.plan import Note
 from planner.sharding import Sharding
 
-__all__ = ["COMPONENTS", "NAMES", "VERDICTS", "Compared", "card_of", "compared", "verdict"]
+__all__ = ["COMPONENTS", "DURING", "NAMES", "VERDICTS", "Compared", "card_of", "compared", "verdict"]
 
 # What stays, as the worker counts it when a backward is over.
 _RESIDENT = ("weights", "quantization_state", "adapters", "gradients", "optimizer_states")
@@ -35,9 +35,14 @@ NAMES = {
     "backward": "loss and backward, peak", "optimizer": "optimizer step, peak", "evaluation": "evaluation, peak", "save": "save, peak",
     "step": "one optimizer step", "tokens": "tokens per second",
 }  # fmt: skip
+# Where memory can run out.
+DURING = {
+    "load": "loading the model", "adapters": "attaching adapters", "forward": "forward", "backward": "loss and backward",
+    "optimizer": "optimizer step", "evaluation": "evaluation", "save": "writing a checkpoint",
+}  # fmt: skip
 _ENDS = {
     "cancelled": "the pilot was cancelled after {steps} of {asked} steps",
-    "out of memory": "the pilot ran out of memory after {steps} of {asked} steps ({problem})",
+    "out of memory": "the pilot ran out of memory after {steps} of {asked} steps, in the phase: {what} ({problem})",
     "failed": "the pilot failed after {steps} of {asked} steps ({problem})",
     "died": "the pilot's process died after {steps} of {asked} steps ({problem})",
 }
@@ -207,6 +212,7 @@ def verdict(measurement: Measurement, rows: list[Compared]) -> Note:
     """
     values: dict[str, Any] = {"steps": measurement.steps, "asked": measurement.steps_asked, "problem": measurement.problem}
     if measurement.state != "done":
+        values["what"] = DURING.get(measurement.during, "–")
         return Note(_ENDS[measurement.state], values)
     sizes = [row for row in rows if row.unit == "bytes" and row.name not in ("slack", "context") and row.difference is not None]
     largest = max((row.measured or 0 for row in sizes), default=0)

@@ -29,6 +29,7 @@ class Measurement(BaseModel):
     sharding: dict[str, Any] | None = None
     state: str
     problem: str = ""
+    during: str = ""  # the phase in which memory ran out
     environment: dict[str, Any] = {}
     weights: str | None = None  # None: random, of the same shapes and formats as trained ones, so the same bytes
     blocks_run: tuple[int, ...] = ()
@@ -84,6 +85,7 @@ def measurement_of(job: Job, events: Iterable[dict[str, Any]]) -> Measurement:
     figures = _figures(events)
     return Measurement(
         job=job.model_dump(mode="json"), sharding=request.get("sharding"), state=end["state"], problem=end.get("problem", ""),
+        during=end.get("during", ""),
         environment=start.get("environment", {}),
         weights=request.get("weights"), blocks_run=tuple(sum(e["blocks"].values()) for e in events if e["event"] == "depth"),
         host_peak_bytes=max((event.get("host_peak_bytes", 0) for event in phases), default=0),

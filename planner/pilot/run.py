@@ -18,10 +18,10 @@ from planner.pilot.record import Measurement, measurement_of, read_events, write
 from planner.pilot.request import Request, check_request
 from planner.sharding import Sharding
 
-__all__ = ["Run", "devices", "find_runs", "missing_packages", "start"]
+__all__ = ["GRACE_S", "Run", "devices", "find_runs", "missing_packages", "start"]
 
 _NEEDED = ("torch", "transformers", "peft", "bitsandbytes", "accelerate")
-_GRACE_S = 20.0  # between asking a pilot to end and ending it
+GRACE_S = 20.0  # between asking a pilot to end and ending it
 
 
 def missing_packages() -> list[str]:
@@ -45,7 +45,7 @@ def devices() -> list[str]:
 
 @dataclass
 class Run:
-    """One pilot in its folder: request.json, log.jsonl, and measurement.json once it is over."""
+    """One pilot in its folder: request.json, pid, log.jsonl, and measurement.json once it is over."""
 
     folder: Path
     process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
@@ -67,14 +67,26 @@ class Run:
         """Whether its process is alive."""
         if self.process is not None:
             return self.process.poll() is None
-        events = self.events()
-        if not events or events[-1]["event"] == "end":
-            return False
-        return _is_worker(events[0].get("pid", 0), self.folder)
+        return not any(event["event"] == "end" for event in self.events()[-1:]) and _is_worker(self._pid, self.folder)
 
-    def cancel(self, grace_s: float = _GRACE_S) -> None:
+    @property
+    def finished(self) -> bool:
+        """Whether its record has been written."""
+        return (self.folder / "measurement.json").is_file()
+
+    @property
+    def _pid(self) -> int:
+        """Of the process that was started, which leads its group; 0 where that is not known."""
+        if self.process is not None:
+            return self.process.pid
+        try:
+            return int((self.folder / "pid").read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def cancel(self, grace_s: float = GRACE_S) -> None:
         """Ask the pilot to end, and end it where it does not; its children too."""
-        group = self.process.pid if self.process else next((event.get("group") for event in self.events()), None)
+        group = self._pid
         if not group or not self.running:
             return
         with contextlib.suppress(OSError):  # whoever reads the log later knows that it was not a crash
@@ -112,6 +124,10 @@ def start(job: Job, runs: Path, *, device: Literal["cuda", "cpu"], sharding: Sha
     shared = asdict(sharding) if sharding else None
     request = Request(job=job.model_dump(mode="json"), device=device, log=str(folder / "log.jsonl"), sharding=shared, **options)
     check_request(job, request)
+    if device == "cuda" and sharding and sharding.num_gpus > (attached := len(devices())):
+        raise PlannerError(
+            "this pilot takes {num_gpus} GPUs, and {attached} are attached", num_gpus=sharding.num_gpus, attached=attached
+        )
     launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(sharding.num_gpus), "-m"] if sharding else []
     try:
         folder.mkdir(parents=True)
@@ -125,6 +141,8 @@ def start(job: Job, runs: Path, *, device: Literal["cuda", "cpu"], sharding: Sha
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
                 env={**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", **cpu},
             )  # fmt: skip
+        with contextlib.suppress(PlannerError):  # this kernel has it anyway; another one finds it before anything is logged
+            write_whole(folder / "pid", str(process.pid).encode())
     except OSError as error:
         raise PlannerError(
             "the pilot cannot be started in {folder!r} ({problem})", folder=str(folder), problem=str(error)

@@ -32,7 +32,9 @@ class Cancelled(Exception):
 
 
 class Events(Protocol):
-    """Where events go."""
+    """Where events go; `during` is the phase that is going on, should memory run out."""
+
+    during: str
 
     def write(self, event: str, **values: Any) -> None:
         """Append one."""
@@ -51,8 +53,10 @@ class Steps:
         torch.manual_seed(0)
         self.ranks = Ranks(request.of_sharding, request.device)
         new_peak(self.device)
+        log.during = "load"
         model = trained_base(job, self.device, request.weights) if request.weights else base_on(job, self.device, kept)
         self.phase("load")
+        log.during = "adapters"
         model = trainable_on(model, job, self.device, kept)
         self.phase("adapters", components=components(model))
         self.plain, self.model = model, self.ranks.shared(job, model)  # without and with what shares it
@@ -76,6 +80,7 @@ class Steps:
             if measured:
                 self._begin_measuring(first=number == 0)
             hook = self._head_hook() if measured else None
+            self.log.during = "forward"
             with self._autocast(), self.ranks.accumulating(self.model, last=number == job.gradient_accumulation_steps - 1):
                 output = self.model(**batch)
                 loss = output.loss / job.gradient_accumulation_steps
@@ -86,11 +91,13 @@ class Steps:
                     if hook:
                         hook.remove()
                     new_peak(self.device)
+                self.log.during = "backward"
                 self.scaler.scale(loss).backward()
             total += float(loss.detach())
         if measured:
             self.phase("backward", step=self.done, components=components(self.plain, self.optimizer))
             new_peak(self.device)
+        self.log.during = "optimizer"
         skipped = self._optimizer_step()
         if measured:
             self.phase("optimizer", step=self.done)
@@ -112,6 +119,7 @@ class Steps:
         self._listen()
         self.model.eval()
         new_peak(self.device)
+        self.log.during = "evaluation"
         begun, rows = self._now(), self.job.eval_micro_batch_size
         with torch.no_grad(), self._autocast():
             loss = fmean(float(self.model(**self.batches.batch(rows)).loss) for _ in range(batches))
@@ -123,6 +131,7 @@ class Steps:
         self._listen()
         folder = Path(self.request.log).parent / "checkpoint"
         new_peak(self.device)
+        self.log.during = "save"
         begun, problem = self._now(), None
         try:
             self.ranks.save(self.model, self.optimizer, folder)

@@ -27,6 +27,8 @@ __all__ = ["main"]
 class Log:
     """Events, one JSON object a line, each written at once; of several processes only the first one writes."""
 
+    during = "load"  # the phase that is going on
+
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
@@ -50,7 +52,7 @@ def main(path: str) -> int:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     with Nvml(device == "cuda") as nvml:
         log.write(
-            "start", pid=os.getpid(), group=os.getpgrp(), device=device, steps=request.steps, request=request.model_dump(exclude={"job"}),
+            "start", device=device, steps=request.steps, request=request.model_dump(exclude={"job"}),
             environment=environment(device),
         )  # fmt: skip
         try:
@@ -60,7 +62,7 @@ def main(path: str) -> int:
         except Cancelled:
             state = "cancelled"
         except torch.OutOfMemoryError as error:
-            state, values["problem"] = "out of memory", _first_line(error)
+            state, values["problem"], values["during"] = "out of memory", _first_line(error), log.during
             values["allocator"] = {**memory(device), "num_ooms": torch.cuda.memory_stats().get("num_ooms", 0)}
         except PlannerError as error:
             state, values["problem"] = "failed", str(error)

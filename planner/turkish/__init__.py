@@ -2,9 +2,10 @@
 
 from planner.turkish.data import DATA
 from planner.turkish.memory import MEMORY
+from planner.turkish.pilots import PILOTS
 from planner.turkish.plans import PLANS
 from planner.turkish.runs import RUNS
 
 __all__ = ["TURKISH"]
 
-TURKISH: dict[str, str] = {**MEMORY, **RUNS, **DATA, **PLANS}
+TURKISH: dict[str, str] = {**DATA, **MEMORY, **PILOTS, **PLANS, **RUNS}

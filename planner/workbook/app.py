@@ -51,8 +51,9 @@ class Workbook(widgets.VBox):
     `language` is en or tr. `allow_hub` lets a name that is not in the catalogue be looked up on the Hugging Face Hub; files on
     this machine are never read from the search box. `allow_dry_run` lets a visitor start a process that takes a processor for half
     a minute and about 0.5 GiB of memory. `allow_refresh` shows a button that fetches today's prices.
-    `allow_pilot` lets a visitor train on the attached GPU. A visitor's own file is measured and deleted; `data_folder` names a folder
-    of this machine whose files a visitor may measure too. `view` is memory or offers.
+    `allow_pilot` lets a visitor train on the attached GPU, with rows and weights from `pilot_folder` and from nowhere else; without
+    it there are none. A visitor's own file is measured and deleted; `data_folder` names a folder of this machine whose files a
+    visitor may measure too. `view` is memory or offers.
     """
 
     def __init__(
@@ -65,7 +66,8 @@ class Workbook(widgets.VBox):
         allow_dry_run: bool = True,
         allow_refresh: bool = False,
         allow_pilot: bool = False,
-        data_folder: Path | None = None,
+        data_folder: str | Path | None = None,
+        pilot_folder: str | Path | None = None,
         view: str = "memory",
     ) -> None:
         self._allow_hub = allow_hub
@@ -86,8 +88,18 @@ class Workbook(widgets.VBox):
         }
         self.dry_run = DryRunCard(self.plan, language=language) if allow_dry_run else None
         self.calibration: Calibration | None = None  # what a pilot measured, where its owner wants the plan to use it
-        self.pilot = PilotCard(self.plan, language=language, on_use=self._use) if allow_pilot else None
-        self.data = DataCard(self.job, language=language, folder=data_folder, allow_hub=allow_hub, on_use=self._use_data)
+        self.pilot = (
+            PilotCard(self.plan, language=language, on_use=self._use, folder=Path(pilot_folder) if pilot_folder else None)
+            if allow_pilot
+            else None
+        )
+        self.data = DataCard(
+            self.job,
+            language=language,
+            folder=Path(data_folder) if data_folder else None,
+            allow_hub=allow_hub,
+            on_use=self._use_data,
+        )
         self._memory = _box(
             "planner-results",
             panels["method"],
