@@ -15,7 +15,7 @@ from planner.errors import PlannerError
 
 __all__ = ["COLUMNAR", "ROW_LIMIT_BYTES", "SUFFIXES", "Reader", "Row"]
 
-ROW_LIMIT_BYTES = 4 * 2**20  # of one row: about a million tokens, more than any model reads at once
+ROW_LIMIT_BYTES = 2 * 2**20  # of one row: half a million tokens; tokenising one takes some 100 bytes of memory for each
 SUFFIXES = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow",
     ".txt": "text",
