@@ -12,7 +12,7 @@ from planner.job import Job
 __all__ = ["Rates", "SpeedAssumptions", "card_rates"]
 
 
-_FIT = "fitted to 300 published runs on T4, A100 and H100 (tests/reference/published_speed.csv) by tests/speed_study.py"
+_FIT = "fitted to 300 published runs on T4, A100 and H100 (data/measurements.csv, llm-foundry) by tests/speed_study.py"
 
 
 class SpeedAssumptions(BaseModel):

@@ -1,19 +1,21 @@
-"""What the predictions are held to: steps that another tracer counted, and published runs, each as a job."""
+"""What the predictions are held to: steps that another tracer counted, and runs of data/measurements.csv, each as a job."""
 
 import csv
 import json
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.catalogues import find_gpu, find_model
+from planner.catalogues import data_folder
 from planner.families import architecture_from_config
 from planner.job import Job
 from planner.memory import MemoryBreakdown
+from planner.validation.intervals import publisher
+from planner.validation.published import Published, published_run
 
 REFERENCE = Path(__file__).parent / "reference"
 STEPS = json.loads((REFERENCE / "fake_tensor_steps.json").read_text())["steps"]
-PRECISIONS = {"bf16_true": "bf16", "bf16_mixed": "bf16-mixed", "fp16_mixed": "fp16-mixed", "fp16_true": "fp16"}
-_SHAPES = {"deepseek-ai/deepseek-coder-1.3b-instruct": (2048, 5504, 24, 16, 32_256)}
 
 
 def without_workspace(memory: MemoryBreakdown) -> float:
@@ -31,41 +33,36 @@ def traced_job(step: dict[str, Any]) -> Job:
     return Job(architecture=architecture_from_config(step["config"]), **fields)
 
 
-def published_rows(source: str = "", file: str = "published_runs.csv") -> list[dict[str, str]]:
-    """Published runs, those whose source holds a text."""
-    with (REFERENCE / file).open(encoding="utf-8") as table:
-        return [row for row in csv.DictReader(table) if source in row["source"]]
+def measured(run: Published, quantity: str) -> float:
+    """Bytes that the same run publishes of another quantity; not a number where it publishes none."""
+    suffix = {"allocated": "alloc", "reserved": "resv"}[quantity]
+    found = _runs().get(f"{run.id.rsplit('-', 1)[0]}-{suffix}")
+    return found.measured_bytes if found else float("nan")
 
 
-def published_job(row: dict[str, str]) -> tuple[Job, Any]:
-    """The job of a published run. The fitcheck loop holds the model's output and uses no autocast; its T4 has sm_75."""
-    fitcheck = "fitcheck" in row["source"]
-    if row["model"] in _SHAPES:
-        D, F, L, H, V = _SHAPES[row["model"]]
-        config = {"hidden_size": D, "intermediate_size": F, "num_hidden_layers": L, "num_attention_heads": H, "vocab_size": V}
-        model = architecture_from_config({"model_type": "llama", "max_position_embeddings": 16384, **config})
-    else:
-        model = find_model(row["model"])
-    fields: dict[str, Any] = {"method": "full"}
-    if row["method"] == "lora":
-        names = ("q_proj", "k_proj", "v_proj", "o_proj")
-        fields = {
-            "method": "lora",
-            "quantization": row["base_quantization"] or "none",
-            "target_modules": names,
-            "lora_rank": int(row["lora_rank"]),
-        }
-    job = Job(
-        architecture=model,
-        **fields,
-        precision="fp16" if fitcheck else PRECISIONS[row["precision"]],
-        sequence_length=int(row["sequence_length"]),
-        micro_batch_size=int(row["micro_batch_size"]),
-        attention={"flash2": "flash"}.get(row["attention"], row["attention"]),
-        loss=row["loss_kernel"],
-        keep_outputs=fitcheck,
-        kbit_preparation="no fp32 upcast" not in row["notes"] and "without the fp32 cast" not in row["notes"],
-        double_quant="no double quant" not in row["notes"],
-        experts_as_linears=bool(model.num_experts),
-    )
-    return job, find_gpu("t4" if fitcheck else "a100-sxm4-80")
+def own_forward(run: Published) -> Job:
+    """The job, where Liger's forward or Qwen's modeling_qwen.py takes the place of transformers' own: no fp32 copy of logits before the loss."""
+    own = run.job.loss == "liger" or publisher(run.source) == "qwen"
+    return run.job.changed(transformers="5") if own else run.job
+
+
+@cache
+def _runs() -> dict[str, Published]:
+    with (data_folder() / "measurements.csv").open(encoding="utf-8") as table:
+        runs = [published_run(row) for row in csv.DictReader(table)]
+    return {run.id: run for run in runs if isinstance(run, Published)}
+
+
+@cache
+def published_runs(source: str, *, several: bool = False) -> tuple[Published, ...]:
+    """Runs of one publisher in data/measurements.csv that publish what is allocated (Qwen: one figure, not said which), on one GPU or several.
+
+    Left to tests/test_validation.py: GPTQ bases, Triton cross-entropies, and fms-acceleration's models outside the catalogue.
+    """
+    return tuple(
+        replace(run, job=own_forward(run))
+        for run in _runs().values()
+        if publisher(run.source) == source and bool(run.sharding) == several
+        and run.quantity == ("unspecified" if source == "qwen" else "allocated") and run.job.loss in ("plain", "liger")
+        and run.job.quantization != "gptq" and (source == "qwen" or "as published" not in run.job.architecture.source)
+    )  # fmt: skip

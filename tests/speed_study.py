@@ -6,39 +6,27 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from reference_runs import own_forward
 
 from planner.architecture import Architecture
-from planner.catalogues import find_gpu, find_model
+from planner.catalogues import data_folder, find_gpu
 from planner.compute import SpeedAssumptions, step_time
-from planner.families import architecture_from_config
 from planner.hardware import Gpu
 from planner.job import Job
 from planner.sharding import Sharding
+from planner.validation.intervals import publisher
+from planner.validation.published import Skipped, published_run
 
-TABLE = Path(__file__).parent / "reference" / "published_speed.csv"
-GPUS = {
-    "A100-80GB": "a100-sxm4-80", "A100-40GB": "a100-sxm4-40", "T4-16GB": "t4", "a100_80gb": "a100-sxm4-80",
-    "a100_40gb": "a100-sxm4-40", "h100_80gb": "h100-sxm5-80",
-}  # fmt: skip
-PRECISIONS = {"bf16_true": "bf16", "bf16_mixed": "bf16-mixed", "fp16_mixed": "fp16-mixed", "fp16_true": "fp16"}
-# Shapes that data/models.csv lacks: hidden size, layers, heads, intermediate size, vocabulary. Their totals are the published ones.
-# Source: Qwen/Qwen-* config.json; ibm/PowerLM-3b config.json; llm-foundry scripts/train/yamls/pretrain/mpt-*.yaml.
-SHAPES = {
-    "Qwen/Qwen-1_8B": (2048, 24, 16, 5504, 151_936), "Qwen/Qwen-7B": (4096, 32, 32, 11_008, 151_936),
-    "Qwen/Qwen-14B": (5120, 40, 40, 13_696, 152_064), "Qwen/Qwen-72B": (8192, 80, 64, 24_576, 152_064),
-    "ibm/PowerLM-3b": (2304, 40, 36, 9216, 49_152),
-}  # fmt: skip
+TABLE = Path(__file__).parent / "reference" / "llm_foundry_speed.csv"
+# Shapes of llm-foundry's models: hidden size, layers, heads. Source: llm-foundry scripts/train/yamls/pretrain/mpt-*.yaml.
 MPT = {
     "125m": (768, 12, 12), "350m": (1024, 24, 16), "760m": (1536, 24, 12), "1b": (2048, 24, 16), "3b": (2560, 32, 20), "7b": (4096, 32, 32),
     "13b": (5120, 40, 40), "30b": (7168, 48, 56),
-}  # fmt: skip
-SAME = {
-    "mistralai/Mixtral-8x7B-Instruct-v0.1": "mistralai/Mixtral-8x7B-v0.1", "NousResearch/Llama-2-70b-hf": "meta-llama/Llama-2-70b-hf",
-    "meta-llama/Meta-Llama-3-8B": "meta-llama/Llama-3.1-8B", "TinyLlama/TinyLlama-1.1B": "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T",
-    "deepseek-ai/deepseek-coder-1.3b-instruct": "deepseek-ai/deepseek-coder-1.3b-base",
 }  # fmt: skip
 
 
@@ -55,79 +43,61 @@ class Published(NamedTuple):
 
 
 @cache
-def architecture(name: str, positions: int) -> Architecture:
-    """The model of a row."""
-    if name.startswith("MPT-"):
-        D, L, H = MPT[name.removeprefix("MPT-")]
-        return Architecture(
-            name=name, model_type="gpt", hidden_size=D, num_hidden_layers=L, num_attention_heads=H, num_key_value_heads=H, head_dim=D // H,
-            intermediate_size=4 * D, vocab_size=50_368, max_position_embeddings=positions, tie_word_embeddings=True, hidden_act="gelu",
-            qkv_names=("Wqkv",), out_name="out_proj", mlp_names=("up_proj", "down_proj"), gated_mlp=False, norm="layernorm", rotary=False,
-            learned_positions=positions,
-        )  # fmt: skip
-    if name.removesuffix("-Chat") in SHAPES:
-        D, L, H, F, V = SHAPES[name.removesuffix("-Chat")]
-        config = {"hidden_size": D, "num_hidden_layers": L, "num_attention_heads": H, "intermediate_size": F, "vocab_size": V}
-        config |= {"max_position_embeddings": 32_768, "tie_word_embeddings": "PowerLM" in name}
-        return architecture_from_config({"model_type": "qwen2" if "Qwen" in name else "llama", **config}, name=name)
-    if "santacoder" in name:
-        return Architecture(
-            name=name, model_type="gpt_bigcode", hidden_size=2048, num_hidden_layers=24, num_attention_heads=16, num_key_value_heads=1,
-            head_dim=128, intermediate_size=8192, vocab_size=49_280, max_position_embeddings=2048, tie_word_embeddings=True,
-            hidden_act="gelu", qkv_names=("c_attn",), out_name="c_proj", mlp_names=("c_fc", "c_proj"), gated_mlp=False, norm="layernorm",
-            norm_bias=True, rotary=False, learned_positions=2048,
-        )  # fmt: skip
-    return find_model(SAME.get(name, name))
+def mpt(name: str, positions: int) -> Architecture:
+    """A model of llm-foundry."""
+    D, L, H = MPT[name.removeprefix("MPT-")]
+    return Architecture(
+        name=name, model_type="gpt", hidden_size=D, num_hidden_layers=L, num_attention_heads=H, num_key_value_heads=H, head_dim=D // H,
+        intermediate_size=4 * D, vocab_size=50_368, max_position_embeddings=positions, tie_word_embeddings=True, hidden_act="gelu",
+        qkv_names=("Wqkv",), out_name="out_proj", mlp_names=("up_proj", "down_proj"), gated_mlp=False, norm="layernorm", rotary=False,
+        learned_positions=positions,
+    )  # fmt: skip
 
 
-def published(row: dict[str, str]) -> Published:
-    """The job of a row. Fused kernels of any kind stand as Liger's; the fitcheck loop uses no autocast."""
-    fitcheck = row["family"] == "fitcheck"
-    model = architecture(row["model"], int(row["sequence_length"]))
-    fields: dict[str, Any] = {"method": "full"}
-    if row["method"] == "lora":
-        names: tuple[str, ...] = ("all-linear",)
-        if "all-linear" not in row["lora_targets"]:
-            names = ("c_attn",) if "c_attn" in model.qkv_names else ("q_proj", "k_proj", "v_proj", "o_proj")
-        fields = {
-            "method": "lora",
-            "quantization": row["base_quantization"] or "none",
-            "target_modules": names,
-            "lora_rank": int(row["lora_rank"]),
-        }
-        if row["family"] == "Qwen" and "Chat" not in row["model"]:
-            fields["modules_to_save"] = ("embed_tokens", "lm_head")
-    attention = {"flash2": "flash", "unknown": "sdpa"}.get(row["attention"], row["attention"])
+def of_llm_foundry(row: dict[str, str]) -> Published:
+    """A row of the table of speeds alone: FSDP, full fine-tuning in bf16."""
     job = Job(
-        architecture=model,
-        **fields,
-        precision="fp16" if fitcheck else "bf16-mixed" if row["family"] == "Qwen" else PRECISIONS[row["precision"]],
+        architecture=mpt(row["model"], int(row["sequence_length"])),
+        method="full",
+        precision="bf16-mixed",
         sequence_length=int(row["sequence_length"]),
         micro_batch_size=int(row["micro_batch_size"]),
         gradient_accumulation_steps=int(row["gradient_accumulation_steps"]),
         gradient_checkpointing="on" if row["gradient_checkpointing"] == "yes" else "off",
-        attention=attention if attention in model.attention_kernels else "eager",
-        loss="liger" if row["fused_kernels"] == "yes" else "plain",
-        kbit_preparation=row["kbit_preparation"] != "no",
-        double_quant=not fitcheck,
-        autocast_adapter_dtype=row["date"] >= "2024-08",  # PEFT 0.12
-        experts_as_linears=bool(model.num_experts),
+        attention="flash",
     )
-    sharding = None
-    if int(row["num_gpus"]) > 1:
-        base = row["sharding"] == "fsdp" and row["base_quantization"] == "nf4"
-        sharding = Sharding(row["sharding"], int(row["num_gpus"]), divided_base=base, fsdp_version=1)  # type: ignore[arg-type]
-    return Published(
-        row["id"], row["family"], row["source"], job, find_gpu(GPUS[row["gpu"]]), sharding, float(row["tokens_per_second"])
-    )
+    gpu = find_gpu({"a100_80gb": "a100-sxm4-80", "a100_40gb": "a100-sxm4-40", "h100_80gb": "h100-sxm5-80"}[row["gpu"]])
+    sharding = Sharding("fsdp", int(row["num_gpus"]), fsdp_version=1) if int(row["num_gpus"]) > 1 else None
+    return Published(row["id"], row["family"], row["source"], job, gpu, sharding, float(row["tokens_per_second"]))
 
 
 def runs() -> list[Published]:
-    """All of the table. Left out of it: GPTQ bases and FP8 (no Job says that), DeepSpeed's stages on one GPU (no Sharding), and runs
-    whose tokens per step are not known: ms-swift, LitGPT's LoRA tables and stanford_alpaca take rows of varying length.
+    """Runs of data/measurements.csv that publish a speed, each once, and llm-foundry's. Fused kernels of any kind stand as Liger's.
+
+    Left out: GPTQ bases, DeepSpeed's stages on one GPU (no Sharding), and runs whose tokens per step are not known: ms-swift, LitGPT's
+    LoRA tables and stanford_alpaca take rows of varying length.
     """
+    with (data_folder() / "measurements.csv").open(encoding="utf-8") as file:
+        rows = [published_run(row) for row in csv.DictReader(file)]
+    found = {}
+    for row in rows:
+        if (
+            isinstance(row, Skipped)
+            or not (row.tokens_per_second and row.gpu)
+            or row.lengths != "exact"
+            or row.job.quantization == "gptq"
+        ):
+            continue
+        liger = row if row.job.loss == "plain" else replace(row, job=row.job.changed(loss="liger"))
+        job = own_forward(liger)
+        sharding = row.sharding
+        if sharding and sharding.kind in ("zero2", "zero3"):
+            # DeepSpeed's bf16 has fp32 masters, and its hooks stall the host as FSDP1's do.
+            job, sharding = job.changed(precision="bf16-mixed"), replace(sharding, fsdp_version=1)
+        run = Published(row.id, publisher(row.source), row.source, job, row.gpu, sharding, row.tokens_per_second)
+        found.setdefault((job.model_dump_json(), sharding, run.tokens_per_s), run)  # one run publishes several levels of memory
     with TABLE.open(encoding="utf-8") as file:
-        return [published(row) for row in csv.DictReader(file)]
+        return [*found.values(), *map(of_llm_foundry, csv.DictReader(file))]
 
 
 FABRIC = 25e9  # of llm-foundry's clusters: 1600 Gbit/s for a node of eight

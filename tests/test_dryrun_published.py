@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
-from reference_runs import STEPS, published_job, published_rows, traced_job
+from reference_runs import STEPS, measured, published_runs, traced_job
 
 from planner.catalogues import find_model
 from planner.dryrun import dry_run
@@ -90,14 +90,17 @@ class Error(NamedTuple):
 def errors_of(source: str) -> list[Error]:
     """Of the runs of one source. Rows of Mixtral ran on transformers 4, which had its experts as linears."""
     errors = []
-    for row in published_rows(source):
-        if "Mixtral" in row["model"]:
+    for run in published_runs(source):
+        if run.job.experts_as_linears:
             continue
-        old_peft = "peft 0.19" in row["framework"]  # k-bit preparation empties the cache from 0.20 on
-        peak = dry_run(*published_job(row), without=["kbit_empty_cache"] if old_peft else []).peak
-        allocated, reserved = (float(row[name] or "nan") * MiB for name in ("peak_mib", "reserved_mib"))
-        quantized = row["base_quantization"] != ""
-        errors.append(Error(row["id"], row["attention"], quantized, peak.allocated / allocated - 1, peak.reserved / reserved - 1))
+        assert run.gpu
+        old_peft = "peft 0.19" in run.cells["framework"]  # k-bit preparation empties the cache from 0.20 on
+        peak = dry_run(run.job, run.gpu, without=["kbit_empty_cache"] if old_peft else []).peak
+        reserved = measured(run, "reserved")
+        quantized = run.job.quantization != "none"
+        errors.append(
+            Error(run.id, run.job.attention, quantized, peak.allocated / run.measured_bytes - 1, peak.reserved / reserved - 1)
+        )
     return errors
 
 
@@ -139,27 +142,23 @@ def test_half_of_the_published_t4_runs_reserve_within_one_percent() -> None:
 
 def test_published_repeats_of_4_bit_runs_differ_in_what_they_reserve() -> None:
     """Why the bounds of the quantised rows are no narrower: the largest of equal jobs against the smallest."""
-    rows = [row for row in published_rows("fitcheck") if row["base_quantization"]]
+    runs = [run for run in published_runs("fitcheck") if run.job.quantization != "none"]
     fields = ("model", "attention", "sequence_length", "micro_batch_size", "lora_rank")
 
     def spread(figure: str, *, same_versions: bool) -> float:
         repeats: dict[tuple[str, ...], list[float]] = {}
-        for row in rows:
-            versions = row["framework"].removesuffix(" + bitsandbytes 0.50.2") if same_versions else ""
-            repeats.setdefault((versions, *(row[field] for field in fields)), []).append(float(row[figure]))
+        for run in runs:
+            versions = run.cells["framework"].removesuffix(" + bitsandbytes 0.50.2") if same_versions else ""
+            repeats.setdefault((versions, *(run.cells[field] for field in fields)), []).append(measured(run, figure))
         return max(max(figures) / min(figures) - 1 for figures in repeats.values())
 
-    assert spread("peak_mib", same_versions=False) < 0.002
-    assert 0.02 < spread("reserved_mib", same_versions=True) < 0.03
-    assert 0.07 < spread("reserved_mib", same_versions=False) < 0.08
+    assert spread("allocated", same_versions=False) < 0.002
+    assert 0.02 < spread("reserved", same_versions=True) < 0.03
+    assert 0.07 < spread("reserved", same_versions=False) < 0.08
 
 
 def test_allocated_of_published_a100_runs() -> None:
-    """17 runs of fms-acceleration: median 2.9 %, worst 12.7 %; full fine-tuning and LoRA (7) median 0.00 %, worst 1.8 %.
-
-    QLoRA runs lie above: transformers 4.39 and 4.48 shift the logits, an fp32 copy more, so that the loss holds 14 TV + 2 TD bytes
-    in forward already (the next test).
-    """
+    """17 runs of fms-acceleration; full fine-tuning and LoRA are 7 of them. Rows of 2024 carry the worst: libraries that are gone."""
     errors = errors_of("fms-acceleration")
     median, worst = _median_and_worst([error.allocated for error in errors])
     assert len(errors) == 17
@@ -175,11 +174,11 @@ def test_allocated_of_published_a100_runs() -> None:
 @pytest.mark.parametrize("batch", [4, 8])
 def test_shifted_logits_of_transformers_4_explain_the_rows_without_upcast(batch: int) -> None:
     """Rows 078 and 080: the loss in forward holds 16-bit logits, two fp32 copies, log-softmax, and the 16-bit hidden states."""
-    (row,) = (
-        r for r in published_rows("fms-acceleration") if r["id"] == {4: "fms-base-078-alloc", 8: "fms-base-080-alloc"}[batch]
+    (run,) = (
+        run for run in published_runs("fms-acceleration") if run.id == {4: "fms-base-078-alloc", 8: "fms-base-080-alloc"}[batch]
     )
     T, V, D = batch * 4096, 32_000, 4096
-    missing = float(row["peak_mib"]) * MiB - dry_run(*published_job(row)).allocated_at["loss"]
+    missing = run.measured_bytes - dry_run(run.job.changed(transformers="5")).allocated_at["loss"]
     assert missing == pytest.approx(2 * T * V + 2 * T * D, abs=12 * MiB)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference_runs import STEPS, published_job, published_rows, traced_job, without_workspace
+from reference_runs import STEPS, published_runs, traced_job, without_workspace
 
 from planner.architecture import Architecture
 from planner.catalogues import find_gpu, find_model, load_gpus
@@ -187,11 +187,10 @@ def test_half_of_the_traced_steps_are_within_two_percent() -> None:
 def published_errors() -> dict[tuple[str, str], list[float]]:
     """Signed relative errors of peak allocated bytes by source and method."""
     errors = defaultdict(list)
-    for row in published_rows():
-        predicted = memory_breakdown(*published_job(row)).peak.allocated
-        method = row["base_quantization"] or row["method"]
-        source = "fitcheck" if "fitcheck" in row["source"] else "fms-acceleration"
-        errors[source, method].append(predicted / (float(row["peak_mib"]) * MiB) - 1)
+    for source in ("fms-acceleration", "fitcheck"):
+        for run in published_runs(source):
+            method = run.job.method if run.job.quantization == "none" else run.job.quantization
+            errors[source, method].append(float(memory_breakdown(run.job, run.gpu).peak.allocated) / run.measured_bytes - 1)
     return errors
 
 
@@ -200,7 +199,7 @@ def published_errors() -> dict[tuple[str, str], list[float]]:
     [
         ("fms-acceleration", "full", 0.001, 0.03),
         ("fms-acceleration", "lora", 0.01, 0.02),
-        ("fms-acceleration", "nf4", 0.05, 0.12),  # worst: transformers 4.39 kept one more fp32 copy of the logits
+        ("fms-acceleration", "nf4", 0.02, 0.09),  # worst: transformers 4.39, 8 rows of 4,096 of Mixtral
         ("fitcheck", "lora", 0.005, 0.01),
         ("fitcheck", "nf4", 0.005, 0.03),
     ],

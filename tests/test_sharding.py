@@ -7,16 +7,14 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
-from reference_runs import PRECISIONS, published_rows
+from reference_runs import published_runs
 
 from planner.architecture import Architecture
-from planner.catalogues import find_gpu, find_model
+from planner.catalogues import find_model
 from planner.errors import InvalidJob
-from planner.families import architecture_from_config
 from planner.job import Job
 from planner.memory import memory_breakdown
 from planner.sharding import Kind, Sharding
-from planner.units import MiB
 
 WORKSPACE = 2 * 8_519_680  # of cuBLAS
 
@@ -192,56 +190,18 @@ def test_against_torchs_own_fsdp_and_ddp_on_fake_tensors() -> None:
 
 # ---- published runs ----------------------------------------------------------------------------------------------------
 
-# Left out: unknown loss kernels, GPTQ bases, models of unsure shape, and LitGPT's LoRA, whose figures are of loading (each rank
-# reads the whole model on its GPU: 21.2, 21.4 and 22.3 GB for 1, 2 and 4 rows).
-PUBLISHED = "published_runs_on_several_gpus.csv"
-
-
-def job_on_several_gpus(row: dict[str, str]) -> tuple[Job, Sharding]:
-    """fms-acceleration: FSDP1 with reentrant checkpointing, a 4-bit base stored in a float dtype. Qwen's first models have the
-    shapes of Qwen 2 with as many key heads as query heads; their finetune.py runs DeepSpeed with 8 accumulated rows.
-    """
-    qwen = {"Qwen/Qwen-7B": (4096, 32, 32, 11_008, 151_936), "Qwen/Qwen-72B-Chat": (8192, 80, 64, 24_576, 152_064)}
-    shapes = qwen.get(row["model"].replace("Qwen-7B-Chat", "Qwen-7B"))
-    if shapes:
-        D, L, H, F, V = shapes
-        config = {"hidden_size": D, "num_hidden_layers": L, "num_attention_heads": H, "intermediate_size": F, "vocab_size": V}
-        config |= {"model_type": "qwen2", "max_position_embeddings": 32_768, "tie_word_embeddings": False}
-        model = architecture_from_config(config, name=row["model"])
-    else:
-        model = find_model(row["model"])
-    fields: dict[str, Any] = {"method": "full"}
-    if row["method"] == "lora":
-        targets = ("q_proj", "k_proj", "v_proj", "o_proj") if row["lora_targets"].startswith("q,k,v,o") else ("all-linear",)
-        fields = {"method": "lora", "quantization": row["base_quantization"] or "none", "target_modules": targets}
-        fields["lora_rank"] = int(row["lora_rank"])
-    fsdp = row["sharding"] == "fsdp"
-    job = Job(
-        architecture=model,
-        **fields,
-        precision=PRECISIONS[row["precision"]],
-        sequence_length=int(row["sequence_length"]),
-        micro_batch_size=int(row["micro_batch_size"]),
-        gradient_accumulation_steps=int(row["gradient_accumulation_steps"]),
-        gradient_checkpointing="reentrant",
-        attention="flash",
-        loss=row["loss_kernel"],
-        experts_as_linears=bool(model.num_experts),
-        kbit_preparation="no fp32 upcast" not in row["notes"] and "without the fp32 cast" not in row["notes"],
-    )
-    base = fsdp and row["base_quantization"] == "nf4"
-    return job, Sharding(row["sharding"], int(row["num_gpus"]), divided_base=base, fsdp_version=1 if fsdp else 2)
+# Left out of them: LitGPT's LoRA, whose figures are of loading (each rank reads the whole model on its GPU: 21.2, 21.4 and 22.3 GB for
+# 1, 2 and 4 rows).
 
 
 def published_errors() -> dict[tuple[str, str], list[float]]:
     """Relative errors by publisher and method; of allocated bytes, or of what the card must hold where the tool is not named."""
     errors = defaultdict(list)
-    for row in published_rows(file=PUBLISHED):
-        job, sharding = job_on_several_gpus(row)
-        found = memory_breakdown(job, find_gpu("a100-sxm4-80"), sharding=sharding).peak
-        predicted = found.allocated if row["quantity"] == "allocated" else found.device
-        method = row["base_quantization"] or row["method"]
-        errors[row["id"].split("-")[0][:4], method].append(predicted / (float(row["peak_mib"]) * MiB) - 1)
+    for run in (*published_runs("fms-acceleration", several=True), *published_runs("qwen", several=True)):
+        found = memory_breakdown(run.job, run.gpu, sharding=run.sharding).peak
+        predicted = found.allocated if run.quantity == "allocated" else found.device
+        method = run.job.method if run.job.quantization == "none" else run.job.quantization
+        errors[run.id.split("-")[0][:4], method].append(float(predicted) / run.measured_bytes - 1)
     return errors
 
 

@@ -13,8 +13,9 @@ from planner.cli import planner
 from planner.memory import Assumptions, memory_breakdown
 from planner.validation.intervals import Ratio, band, coverage_left_out
 from planner.validation.left_out import left_out
-from planner.validation.published import MEASUREMENT_COLUMNS, Published, Skipped, published_run
+from planner.validation.published import Published, Skipped, published_run
 from planner.validation.report import judged, summary
+from planner.validation.shipped import MEASUREMENT_COLUMNS, cleaned
 
 TABLE = data_folder() / "measurements.csv"
 with TABLE.open(encoding="utf-8", newline="") as opened:
@@ -89,6 +90,10 @@ def test_the_shipped_table_is_whole() -> None:
     assert len(ROWS) == 577 and all(row["source"] and row["ref"] and row["date"] for row in ROWS)
     skipped = [row for row in map(published_run, ROWS) if isinstance(row, Skipped)]
     assert len(skipped) <= 20
+
+
+def test_a_row_said_in_columns_is_the_same_job_again() -> None:
+    assert [cleaned(row) for row in ROWS] == ROWS
 
 
 def test_the_accuracy_that_is_published() -> None:
