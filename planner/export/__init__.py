@@ -9,13 +9,18 @@ from pathlib import Path
 
 from planner.credentials import refuse_secrets
 from planner.errors import PlannerError
+from planner.export.axolotl import axolotl_files
+from planner.export.llamafactory import llamafactory_files
+from planner.export.skypilot import skypilot_files
 from planner.export.text import MARK
 from planner.export.trl import trl_files
 from planner.planfile import PlanFile
 
 __all__ = ["TARGETS", "export", "write_export"]
 
-TARGETS: dict[str, Callable[[PlanFile], dict[str, str]]] = {"trl": trl_files}
+TARGETS: dict[str, Callable[[PlanFile], dict[str, str]]] = {
+    "trl": trl_files, "axolotl": axolotl_files, "llama-factory": llamafactory_files, "skypilot": skypilot_files,
+}  # fmt: skip
 
 
 def export(plan: PlanFile, target: str) -> dict[str, str]:

@@ -10,7 +10,10 @@ from planner.job import Job
 from planner.planfile import PlanFile
 from planner.stacks import STACKS
 
-__all__ = ["DTYPES", "accelerate_yaml", "deepspeed_json", "global_batch", "notes", "requirements", "targets", "zero_stage"]
+__all__ = [
+    "DTYPES", "accelerate_yaml", "deepspeed_json", "evaluation_rows", "held_out_share", "notes", "ram_efficient", "requirements", "row_format",
+    "targets", "zero_stage",
+]  # fmt: skip
 
 # torch's names. Source: planner/dryrun/model.py, DTYPES.
 DTYPES = {"bf16-mixed": "bfloat16", "fp16-mixed": "float16", "bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -52,7 +55,7 @@ def targets(job: Job) -> Any:
     return ALL_LINEAR if job.target_modules == (ALL_LINEAR,) else list(job.target_modules)
 
 
-def global_batch(plan: PlanFile) -> int:
+def _global_batch(plan: PlanFile) -> int:
     """Rows per optimizer step that the job's sizes come to."""
     ranks = plan.sharding.data_parallel if plan.sharding else 1
     return plan.job.micro_batch_size * plan.job.gradient_accumulation_steps * ranks
@@ -73,14 +76,38 @@ def notes(plan: PlanFile) -> list[str]:
         found.append("optimizer_in_backward: the Trainer keeps all gradients until its step, and takes more memory than planned")
     if job.experts_as_linears:
         found.append("experts_as_linears: transformers 5 fuses the experts into one parameter")
-    if plan.workload.global_batch_size != global_batch(plan):
+    if plan.workload.global_batch_size != _global_batch(plan):
         asked = plan.workload.global_batch_size
         found.append(
-            f"the workload counts {asked} rows per optimizer step; sizes of the job come to {global_batch(plan)}, as run here"
+            f"the workload counts {asked} rows per optimizer step; sizes of the job come to {_global_batch(plan)}, as run here"
         )
     if plan.sharding and plan.sharding.fp32_reduction:
         found.append("fp32_reduction: gradients are summed in the compute dtype here")
     return found
+
+
+def evaluation_rows(plan: PlanFile) -> int:
+    """Examples that are held out; where the plan counts none and yet evaluates, as many as a pilot takes (8 micro-batches)."""
+    return plan.workload.evaluation_examples or (8 * plan.job.eval_micro_batch_size if plan.job.evaluation else 0)
+
+
+def held_out_share(plan: PlanFile) -> float:
+    """The same as a share of all rows, at most a tenth."""
+    rows = evaluation_rows(plan)
+    return round(min(rows / (plan.workload.examples + rows), 0.1), 6)
+
+
+def row_format(plan: PlanFile) -> str:
+    """The kind of rows that the plan names; messages where it names none."""
+    return next((kind for kind in ("messages", "instruction", "prompt", "text") if kind in plan.data.format), "messages")
+
+
+def ram_efficient(plan: PlanFile) -> bool:
+    """Whether FSDP's first rank loads for all: not FSDP2 with a 4-bit base, which waits for ever.
+
+    Source: axolotl 0.19, utils/schemas/validation.py: the first rank alone would quantise.
+    """
+    return not (plan.job.quantization in ("nf4", "fp4") and plan.sharding is not None and plan.sharding.fsdp_version == 2)
 
 
 def zero_stage(plan: PlanFile) -> int:
@@ -118,7 +145,7 @@ def accelerate_yaml(plan: PlanFile) -> str:
             "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",  # the model's own _no_split_modules
             "fsdp_offload_params": sharding.offload == "parameters",
             "fsdp_state_dict_type": "FULL_STATE_DICT" if plan.policy.full_checkpoints else "SHARDED_STATE_DICT",
-            "fsdp_cpu_ram_efficient_loading": True,
+            "fsdp_cpu_ram_efficient_loading": ram_efficient(plan),
             "fsdp_sync_module_states": True,
             "fsdp_use_orig_params": True,
         }

@@ -9,7 +9,16 @@ from typing import Any
 
 from planner.adapters import IA3
 from planner.errors import InvalidJob
-from planner.export.shared import DTYPES, accelerate_yaml, deepspeed_json, notes, requirements, targets, zero_stage
+from planner.export.shared import (
+    DTYPES,
+    accelerate_yaml,
+    deepspeed_json,
+    evaluation_rows,
+    notes,
+    requirements,
+    targets,
+    zero_stage,
+)
 from planner.export.text import header
 from planner.export.trl_script import SCRIPT
 from planner.job import Job
@@ -24,7 +33,6 @@ OPTIMIZERS = {
     "paged-adamw-8bit": "paged_adamw_8bit", "adafactor": "adafactor", "lion": "lion_32bit", "lion-8bit": "lion_8bit",
     "sgd": "sgd", "sgd-momentum": "sgd",
 }  # fmt: skip
-_EVALUATED = 8  # micro-batches where the plan counts no examples: as many as a pilot evaluates (planner/pilot/steps.py)
 _WHOLE = ("", "ddp", "zero1", "zero2")  # the whole model is loaded onto the rank's own GPU
 _PLAIN_LOSS = '''
 
@@ -59,9 +67,7 @@ def _script(plan: PlanFile) -> str:
         "DTYPE": DTYPES[job.precision],
         "ATTENTION": _attention(job),
         "OPTIMIZER": _literal(OPTIMIZERS[job.optimizer]),
-        "EVALUATION_ROWS": str(
-            plan.workload.evaluation_examples or (_EVALUATED * job.eval_micro_batch_size if job.evaluation else 0)
-        ),
+        "EVALUATION_ROWS": str(evaluation_rows(plan)),
         "CLASSES": _PLAIN_LOSS if job.loss == "plain" else "",
         "BUILD": _indented(_build(plan), 4),
         "EPOCHS": f"{plan.workload.epochs:g}",

@@ -29,7 +29,9 @@ DTYPE = torch.@DTYPE@ if CUDA else torch.float32
 ATTENTION = @ATTENTION@
 OPTIMIZER = @OPTIMIZER@
 EVALUATION_ROWS = @EVALUATION_ROWS@  # held out; at most a tenth of all rows
-PAIRS = (("prompt", "completion"), ("instruction", "output"), ("question", "answer"), ("prompt", "response"))
+PAIRS = (
+    ("instruction", "output"), ("instruction", "response"), ("prompt", "completion"), ("prompt", "response"), ("question", "answer"),
+)
 PLAIN_CHAT = (  # where a base model's tokenizer has no chat template
     "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}\\n"
     "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
@@ -41,10 +43,10 @@ def say(text):
 
 
 def rows_of(path):
-    """The user's rows as TRL takes them: messages, prompt and completion, or text. JSON lines, CSV or Parquet."""
+    """The user's rows as TRL takes them: messages, prompt and completion, or text. JSON lines, CSV, Parquet or plain text."""
     if not Path(path).is_file():
         sys.exit(f"train.py: there is no file {path}")
-    kind = {".csv": "csv", ".parquet": "parquet"}.get(Path(path).suffix.lower(), "json")
+    kind = {".csv": "csv", ".parquet": "parquet", ".txt": "text"}.get(Path(path).suffix.lower(), "json")
     rows = load_dataset(kind, data_files=str(path), split="train")
     names = rows.column_names
     pair = next((pair for pair in PAIRS if set(pair) <= set(names)), None)
@@ -62,7 +64,7 @@ def rows_of(path):
         if pair:
             prompt, completion = worded(row[pair[0]]), worded(row[pair[1]])
             if pair[0] != "prompt":
-                prompt = "\\n".join(part for part in (prompt, worded(row.get("input"))) if part) + "\\n"
+                prompt = "\\n".join(part for part in (prompt, worded(row.get("input") or row.get("context"))) if part) + "\\n"
             return {"prompt": prompt, "completion": completion}
         return {"text": worded(row[text])}
 
@@ -87,7 +89,7 @@ def make_model(name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", required=True, help="JSON lines, CSV or Parquet")
+    parser.add_argument("--data", required=True, help="JSON lines, CSV, Parquet or text")
     parser.add_argument("--model", default=MODEL, help="local folder or Hub id [%(default)s]")
     parser.add_argument("--output", default="out", help="folder of checkpoints and result [%(default)s]")
     parser.add_argument("--max-steps", type=int, default=-1, help="else @EPOCHS@ epochs")
