@@ -14,6 +14,7 @@ from planner.catalogues import load_gpus, load_providers
 from planner.job_options import DOES_NOT_FIT, FITS, bad_input, calibration_of, job_of, job_options, pilot_option, record_options
 from planner.offer_views import cost_against_time, landmarks, mind_text, offers_table
 from planner.placement import Demand
+from planner.planfile import plan_of_offer, write_plan
 from planner.prices import REFRESHABLE, current_offers, refresh_prices
 from planner.ranking import Ranked, Wishes, cheapest, fastest, rank_offers
 from planner.run_sentences import answer_text, spot_text
@@ -63,6 +64,12 @@ def _options(command: Any) -> Any:
 @click.option("--provider", "providers", multiple=True, help="only this provider; may be given more than once")
 @click.option("--region", default="", help="only offers of this region, where the region is known")
 @click.option("--all", "show_all", is_flag=True, help="also the offers that are no answer, and why")
+@click.option(
+    "--write-plan",
+    "plan_path",
+    metavar="FILE",
+    help="write the plan, with the cheapest offer, to a file: what export, record and report take",
+)
 @click.option("--limit", type=click.IntRange(1), default=15, show_default=True, help="rows shown")
 @click.option("--refresh", is_flag=True, help="fetch today's prices into your cache first (extra: prices)")
 @click.option("--json", "as_json", is_flag=True, help="one JSON document on standard output")
@@ -74,6 +81,7 @@ def offers(
     region: str,
     record: str | None,
     show_all: bool,
+    plan_path: str | None,
     limit: int,
     refresh: bool,
     as_json: bool,
@@ -106,6 +114,8 @@ def offers(
         if current.problem:
             click.echo(f"planner: {current.problem.text(language)}", err=True)
         ranked = rank_offers(demand, current.offers, load_providers(), load_gpus(), wishes)
+        if plan_path:
+            write_plan(plan_path, plan_of_offer(demand, wishes, cheapest(ranked)))
     today = datetime.now(UTC).date()
     shown = [row for row in ranked if row.feasible or show_all][:limit]
     if as_json:

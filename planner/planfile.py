@@ -20,7 +20,7 @@ from planner.job import Job
 from planner.pilot.record import Measurement
 from planner.placement import Demand
 from planner.plan import Plan, make_plan
-from planner.ranking import Wishes
+from planner.ranking import Ranked, Wishes
 from planner.sharding import Sharding, check_sharding
 from planner.spot import SpotTerms
 from planner.storage import StoragePolicy
@@ -35,6 +35,7 @@ __all__ = [
     "PlanFile",
     "data_version",
     "plan_from_json",
+    "plan_of_offer",
     "plan_text",
     "plan_values",
     "read_plan",
@@ -193,6 +194,15 @@ class PlanFile(Record):
     def cared_wishes(self) -> Wishes:
         """The wishes, narrowed by what the care for the data allows."""
         return self.care.narrowed(self.wishes)
+
+
+def plan_of_offer(demand: Demand, wishes: Wishes, row: Ranked | None) -> PlanFile:
+    """The plan of a demand as it runs on a ranked offer: with its card, its micro-batch and how its cards share the job."""
+    asked = PlanFile(job=demand.job, workload=demand.workload, policy=demand.policy, terms=demand.terms, wishes=wishes)
+    if row is None or row.placement is None:
+        return asked
+    place = row.placement
+    return asked.changed(job=place.job, gpu=place.gpu.id, sharding=place.sharding, offer=row.offer.key)
 
 
 def plan_values(plan: PlanFile) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import csv
 import statistics
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from planner.catalogues import data_folder
@@ -138,6 +138,7 @@ def _cells(name: str, rows: list[tuple[Row, float, bool]]) -> tuple[str, ...]:
     return name, str(len(rows)), *(f"{100 * value:.1f} %" for value in shown), f"{100 * inside:.0f} %"
 
 
+@cache
 def left_out_table() -> Table:
     """Errors by quantity and publisher: runs, median, 90th percentile, bias, share within the 90 % band."""
     rows = left_out()

@@ -3,7 +3,9 @@
 import json
 import re
 from base64 import b64decode
+from io import BytesIO
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from test_texts import SAME, Recorded
 
 from planner import Job, Sharding, find_model, texts
 from planner.errors import PlannerError
+from planner.export import TARGETS, export
 from planner.permalink import link_of
 from planner.planfile import Acceptance, Care, DataVersion, HandOver, PlanFile, plan_from_json, plan_text
 from planner.ranking import Wishes
@@ -167,6 +170,20 @@ def test_the_report_is_made_on_the_page() -> None:
     assert page and b64decode(page[1]).decode().startswith('<!doctype html>\n<html lang="tr">')
     app.steps.controls.by_field["title"].value = "another"
     assert app.steps.made.value == ""
+
+
+def test_the_training_files_are_made_on_the_page() -> None:
+    app = Workbook(plan=PlanFile(job=QLORA), view="plan")
+    for target in TARGETS:
+        app.steps.target.value = target
+        app.steps.export.click()
+        packed = re.search(r"base64,([^\"]+)", app.steps.made.value)
+        assert packed
+        with ZipFile(BytesIO(b64decode(packed[1]))) as archive:
+            assert {name: archive.read(name).decode() for name in archive.namelist()} == export(app.plan_file(), target)
+    app.controls.by_field["method"].value = "bottleneck"
+    app.steps.export.click()
+    assert "bottleneck" in app.steps.error.value
 
 
 def test_records_are_compared_on_the_page(tmp_path: Path) -> None:

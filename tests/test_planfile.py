@@ -143,6 +143,32 @@ def test_an_estimate_writes_a_plan(tmp_path: Path) -> None:
     )
 
 
+def test_the_cheapest_offer_is_written_as_a_plan(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    arguments = [
+        "offers",
+        "Llama-3.1-8B",
+        "--method",
+        "full",
+        "--examples",
+        "5000",
+        "--deadline",
+        "30",
+        "--json",
+        "--write-plan",
+        str(path),
+    ]
+    document = json.loads(CliRunner().invoke(planner, arguments).stdout)
+    plan, best = read_plan(path), document["offers"][document["cheapest"]]
+    assert plan.offer and plan.offer[:2] == (best["provider"], best["instance_type"]) and plan.gpu == best["gpu"]
+    assert (
+        plan.job.micro_batch_size == best["micro_batch_size"]
+        and plan.workload.examples == 5000
+        and plan.wishes.deadline_hours == 30
+    )
+    assert int(plan.plan.memory.peak.device) == best["device_bytes"] and _states(plan)["settings"] == "ready"
+
+
 def test_a_file_that_is_no_plan_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text("my notes")

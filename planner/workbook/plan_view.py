@@ -5,12 +5,15 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from html import escape
+from io import BytesIO
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import ipywidgets as widgets
 
 from planner.dataset import Profile
 from planner.errors import PlannerError
+from planner.export import TARGETS, export
 from planner.five_steps import STEPS, Step, confirm, five_steps
 from planner.permalink import link_of
 from planner.pilot.record import Measurement
@@ -52,10 +55,13 @@ class PlanView(widgets.VBox):
         self.upload = FileInput(self._on_file, accept=".json", most_bytes=MOST_BYTES)
         self.report = widgets.Button()
         self.report.on_click(self._on_report)
+        self.target, self.export = widgets.Dropdown(options=list(TARGETS)), widgets.Button()
+        self.export.on_click(self._on_export)
         self.made = widgets.HTML()
-        actions = widgets.HBox([self.files, self.upload, self.report, self.made])
-        actions.add_class("planner-actions")
-        cards = [_card(self.heading, self.error, actions)]
+        rows = [widgets.HBox([self.files, self.upload, self.report]), widgets.HBox([self.target, self.export, self.made])]
+        for row in rows:
+            row.add_class("planner-actions")
+        cards = [_card(self.heading, self.error, *rows)]
         for name in STEPS:
             parts = [self.titles[name], *([self.controls.boxes[name]] if name in self.controls.boxes else [])]
             parts += [self.care, self.controls.deletions] if name == "delivery" else []
@@ -97,6 +103,7 @@ class PlanView(widgets.VBox):
             f"{escape(say('Five steps, in one file. Nothing of it is stored here: save the file, or keep the link.'))}</p>"
         )
         self.upload.description, self.report.description = say("Open a plan"), say("Make the report")
+        self.target.description, self.export.description = say("For"), say("Make the training files")
         for button in self.confirm.values():
             button.description = say("Confirm this step")
         self.controls.translate(language)
@@ -172,6 +179,19 @@ class PlanView(widgets.VBox):
             return
         self.made.value = _anchor("report.html", "text/html", page, translated("Save the report", self._language))
 
+    def _on_export(self, _button: widgets.Button) -> None:
+        try:
+            files = export(self.plan_file(), self.target.value)
+        except PlannerError as error:
+            self._say(error)
+            return
+        packed = BytesIO()
+        with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+        text = translated("Save the training files", self._language)
+        self.made.value = _anchor(f"{self.target.value}.zip", "application/zip", packed.getvalue(), text)
+
     def _on_file(self, name: str, content: bytes | None) -> None:
         try:
             if content is None:
@@ -183,9 +203,9 @@ class PlanView(widgets.VBox):
         self._on_open(plan)
 
 
-def _anchor(name: str, kind: str, content: str, text: str) -> str:
+def _anchor(name: str, kind: str, content: str | bytes, text: str) -> str:
     """A link that saves `content`, which it holds itself: nothing is written on the server."""
-    data = b64encode(content.encode()).decode()
+    data = b64encode(content.encode() if isinstance(content, str) else content).decode()
     return f'<a class="planner-link" download="{name}" href="data:{kind};base64,{data}">{escape(text)}</a>'
 
 
