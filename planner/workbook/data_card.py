@@ -196,6 +196,9 @@ class DataCard(widgets.VBox):
 
 
 def _names(folder: Path) -> tuple[str, ...]:
-    """What can be measured in the owner's folder."""
-    found = (path for path in folder.iterdir() if path.is_dir() or path.suffix.lower() in SUFFIXES)
+    """What can be measured in the owner's folder. Raises PlannerError where it cannot be read."""
+    try:
+        found = [path for path in folder.iterdir() if path.is_dir() or path.suffix.lower() in SUFFIXES]
+    except OSError as error:
+        raise PlannerError("{path!r} cannot be read ({problem})", path=str(folder), problem=error.strerror or "") from error
     return tuple(sorted(path.name for path in found if not path.name.startswith(".")))
