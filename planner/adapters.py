@@ -126,6 +126,12 @@ class IA3(Adapter):
         *inputs, _output = block.attention
         return (*(inputs[-2:] if len(inputs) > 1 else inputs), *block.mlp[-1:])
 
+    def layer_names(self, architecture: Architecture) -> tuple[list[str], list[str]]:
+        """PEFT's target_modules and feedforward_modules, which it knows for some model types only."""
+        names = dict.fromkeys(x.name for block in architecture.blocks for x in self.targets(block))
+        last = {x.name for block in architecture.blocks for x in block.mlp[-1:]}
+        return list(names), [name for name in names if name in last]
+
     def tensors(self, architecture: Architecture) -> Iterator[Tensor]:
         """`out` values for k and v, `in` values for the MLP's last linear."""
         for block in architecture.blocks:

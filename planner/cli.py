@@ -12,6 +12,7 @@ from planner.catalogues import find_gpu, load_gpus
 from planner.dataset_command import dataset
 from planner.dryrun_command import dryrun
 from planner.errors import PlannerError
+from planner.export_command import export_plan
 from planner.figures import COMPONENT_NAMES
 from planner.job_options import (
     BAD_INPUT,
@@ -122,6 +123,7 @@ def estimate(
 
 planner.add_command(dataset)
 planner.add_command(dryrun)
+planner.add_command(export_plan)
 planner.add_command(offers)
 planner.add_command(pilot)
 planner.add_command(record_group)

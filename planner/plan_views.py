@@ -1,17 +1,18 @@
 """A plan file in words and tables, in either language: its five steps, what a pilot must show, and the care for its data."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from planner.care import checklist, copies
 from planner.five_steps import Criterion, Step
 from planner.planfile import PlanFile
-from planner.sentences import note_text
+from planner.sentences import method_name, note_text
 from planner.tables import Table, titles
 from planner.texts import translated
-from planner.units import format_duration, format_gib, format_percent
+from planner.units import format_duration, format_gib, format_number, format_percent
 
 __all__ = [
-    "CLASSES", "CRITERIA", "STATES", "STEP_NAMES", "checklist_table", "copies_table", "criteria_table", "step_texts", "steps_table",
+    "CLASSES", "CRITERIA", "STATES", "STEP_NAMES", "checklist_table", "copies_table", "criteria_table", "settings_table", "step_texts", "steps_table",
 ]  # fmt: skip
 
 STEP_NAMES = {
@@ -79,6 +80,20 @@ def _value(criterion: Criterion, value: float | bool | None, language: str) -> s
     if criterion.name == "step":
         return format_duration(value, language=language)
     return format_percent(value, 1, language=language)
+
+
+def settings_table(plan: PlanFile, language: str = "en") -> Table:
+    """What is run, on what, and what becomes of it."""
+    job, number = plan.job, partial(format_number, language=language)
+    rows = (
+        ("Method", method_name(job, language)), ("Sequence length", number(job.sequence_length)), ("Micro-batch size", number(job.micro_batch_size)),
+        ("Gradient accumulation", number(job.gradient_accumulation_steps)), ("Rows per optimizer step", number(plan.workload.global_batch_size)),
+        ("Training examples", number(plan.workload.examples)), ("Epochs", number(plan.workload.epochs)),
+        ("Learning rate", f"{plan.learning_rate:g}"), ("Seed", str(plan.seed)), ("Steps between checkpoints", number(plan.policy.checkpoint_steps)),
+        ("Data", f"{plan.data.name or '–'} {plan.data.sha256[:12]}".strip()), ("Checkpoints", plan.hand_over.checkpoints or "–"),
+        ("Result", plan.hand_over.result or "–"), ("Check of the result", plan.hand_over.check or "–"),
+    )  # fmt: skip
+    return Table(titles(language, "Field", "Value"), tuple((translated(name, language), value) for name, value in rows))
 
 
 def checklist_table(plan: PlanFile, language: str = "en") -> Table:

@@ -13,6 +13,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from planner.architecture import Architecture, Record
 from planner.catalogues import find_gpu, find_model, load_gpus, load_providers
 from planner.credentials import refuse_secrets
+from planner.dataset import Profile
 from planner.errors import InvalidJob, PlannerError, UnknownName
 from planner.files import read_small, versioned, write_whole
 from planner.job import Job
@@ -32,7 +33,9 @@ __all__ = [
     "Deleted",
     "HandOver",
     "PlanFile",
+    "data_version",
     "plan_from_json",
+    "plan_text",
     "plan_values",
     "read_plan",
     "write_plan",
@@ -55,6 +58,14 @@ class DataVersion(Record):
     tokens: NonNegativeInt = 0
     format: _Name = ""
     tokenizer: _Name = ""
+
+
+def data_version(profile: Profile) -> DataVersion:
+    """What a plan keeps of data that were measured."""
+    return DataVersion(
+        name=profile.name, sha256=profile.sha256, file_bytes=profile.file_bytes, rows=profile.rows, tokens=profile.tokens,
+        format=", ".join(profile.formats), tokenizer="" if profile.estimated else profile.model,
+    )  # fmt: skip
 
 
 class Acceptance(Record):
@@ -91,6 +102,16 @@ class Care(Record):
     def own_machines(self) -> bool:
         """Whether only machines of the provider itself may hold the data, none of a marketplace's members."""
         return self.classification in ("personal", "special")
+
+    def narrowed(self, wishes: Wishes) -> Wishes:
+        """What an offer must have so that it may hold the data as well."""
+        allowed = tuple(name for name in wishes.providers if name in self.providers) or self.providers or wishes.providers
+        changes = {
+            "providers": allowed,
+            "region": self.region or wishes.region,
+            "own_machines": self.own_machines or wishes.own_machines,
+        }
+        return wishes.model_copy(update=changes)
 
 
 class HandOver(Record):
@@ -171,16 +192,7 @@ class PlanFile(Record):
     @property
     def cared_wishes(self) -> Wishes:
         """The wishes, narrowed by what the care for the data allows."""
-        allowed = self.care.providers
-        if allowed and self.wishes.providers:
-            allowed = tuple(name for name in self.wishes.providers if name in allowed) or allowed
-        return self.wishes.model_copy(
-            update={
-                "providers": allowed or self.wishes.providers,
-                "region": self.care.region or self.wishes.region,
-                "own_machines": self.care.own_machines or self.wishes.own_machines,
-            }
-        )
+        return self.care.narrowed(self.wishes)
 
 
 def plan_values(plan: PlanFile) -> dict[str, Any]:
@@ -225,4 +237,9 @@ def write_plan(path: str | Path, plan: PlanFile) -> None:
     """The plan as a file, whole or not at all; what is no plan is not overwritten. Raises PlannerError."""
     if Path(path).exists():
         read_plan(path)
-    write_whole(path, (json.dumps(plan_values(plan), indent=1, ensure_ascii=False) + "\n").encode())
+    write_whole(path, plan_text(plan).encode())
+
+
+def plan_text(plan: PlanFile) -> str:
+    """What stands in a plan's file."""
+    return json.dumps(plan_values(plan), indent=1, ensure_ascii=False) + "\n"

@@ -18,17 +18,16 @@ from planner.permalink import link_of
 from planner.pilot.compare import compared, verdict
 from planner.pilot_views import cause_texts, comparison_table
 from planner.plan import compared_plans
-from planner.plan_views import checklist_table, copies_table, criteria_table, steps_table
+from planner.plan_views import checklist_table, copies_table, criteria_table, settings_table, steps_table
 from planner.planfile import PlanFile
 from planner.prices import current_offers
 from planner.ranking import Ranked, cheapest, fastest, rank_offers
 from planner.record_views import bottleneck_texts
 from planner.remedies import remedies
 from planner.run_sentences import answer_text, spot_text
-from planner.sentences import method_name, model_summary, note_text, note_texts, remedy_text, verdict_text
+from planner.sentences import model_summary, note_text, note_texts, remedy_text, verdict_text
 from planner.tables import Table, methods_table, titles
 from planner.texts import translated
-from planner.units import format_number
 from planner.validation_views import left_out_table
 
 __all__ = ["Section", "report"]
@@ -67,7 +66,7 @@ def _sections(plan: PlanFile, today: date, language: str) -> Iterator[Section]:
         figure,
         ((say("The methods side by side"), methods_table(plans, language)),),
     )
-    yield Section(say("Settings"), tables=((say("What is run"), _settings(plan, language)),))
+    yield Section(say("Settings"), tables=((say("What is run"), settings_table(plan, language)),))
     if chosen and chosen.delivery and chosen.bill:
         path = delivery_chart(chosen.delivery, language)
         rows = (chosen, cheapest(ranked), fastest(ranked), *landmarks(ranked).values())
@@ -110,19 +109,6 @@ def _short(table: Table) -> Table:
     kept = (0, 1, 2, 3, 4, 9, 10, 11)
     columns, *rows = (tuple(row[n] for n in kept) for row in (table.columns, *table.rows))
     return Table(columns, tuple(rows))
-
-
-def _settings(plan: PlanFile, language: str) -> Table:
-    job, number = plan.job, partial(format_number, language=language)
-    rows = (
-        ("Method", method_name(job, language)), ("Sequence length", number(job.sequence_length)), ("Micro-batch size", number(job.micro_batch_size)),
-        ("Gradient accumulation", number(job.gradient_accumulation_steps)), ("Rows per optimizer step", number(plan.workload.global_batch_size)),
-        ("Training examples", number(plan.workload.examples)), ("Epochs", number(plan.workload.epochs)),
-        ("Learning rate", f"{plan.learning_rate:g}"), ("Seed", str(plan.seed)), ("Steps between checkpoints", number(plan.policy.checkpoint_steps)),
-        ("Data", f"{plan.data.name or '–'} {plan.data.sha256[:12]}".strip()), ("Checkpoints", plan.hand_over.checkpoints or "–"),
-        ("Result", plan.hand_over.result or "–"), ("Check of the result", plan.hand_over.check or "–"),
-    )  # fmt: skip
-    return Table(titles(language, "Field", "Value"), tuple((translated(name, language), value) for name, value in rows))
 
 
 def _risks(plan: PlanFile, chosen: Ranked | None, steps: tuple[Step, ...], language: str) -> Iterator[str]:

@@ -3,16 +3,20 @@
 import csv
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from planner.errors import BadRow, InvalidJob, PlannerError
+from planner.errors import BadRow, PlannerError
 from planner.job_options import FITS, bad_input
 from planner.memory import Peak
+from planner.texts import LANGUAGES, translated
+from planner.units import format_percent
 from planner.validation.published import Published, Skipped, published_run
 from planner.validation.report import Judged, closed_form_peak, grouped, judged, summary
+from planner.validation_views import rows_table, summary_table
 
 __all__ = ["read_rows", "validate"]
 
@@ -28,16 +32,17 @@ _NEEDED = ("quantity", "peak_mib", "model", "method", "sequence_length")
     "--cache", type=click.Path(path_type=Path), default=None, help="where dry runs are kept; else in the user's cache folder"
 )
 @click.option("--json", "as_json", is_flag=True, help="one JSON document on standard output")
-def validate(file: Path, engine: str, cache: Path | None, as_json: bool) -> None:
+@click.option("--language", type=click.Choice(LANGUAGES), default="en", help="language of the answer")
+def validate(file: Path, engine: str, cache: Path | None, as_json: bool, language: str) -> None:
     """Hold predictions against the measurements of FILE, a CSV with the columns of data/measurements.csv.
 
     Each row is judged at the level that it publishes; a row that no job says is skipped, with the reason. Exit status 0 when the
     file was read, 2 on bad input.
     """
-    with bad_input("en"):
+    with bad_input(language):
         rows = read_rows(file)
-        _progress(f"{len(rows)} rows")
-        outcomes = list(judged(rows, _predictor(engine, rows, cache)))
+        _progress(translated("{count} rows", language).format(count=len(rows)))
+        outcomes = list(judged(rows, _predictor(engine, rows, cache, language)))
     found = [row for row in outcomes if isinstance(row, Judged)]
     skipped = [row for row in outcomes if isinstance(row, Skipped)]
     if as_json:
@@ -47,7 +52,7 @@ def validate(file: Path, engine: str, cache: Path | None, as_json: bool) -> None
         }  # fmt: skip
         click.echo(json.dumps(document, indent=2, allow_nan=False))
     else:
-        click.echo(_report(found, skipped))
+        click.echo(_report(found, skipped, language))
     sys.exit(FITS)
 
 
@@ -73,7 +78,7 @@ def read_rows(path: Path) -> list[Published | Skipped]:
     return [published_run(row) for row in cells]
 
 
-def _predictor(engine: str, rows: list[Published | Skipped], cache: Path | None) -> Any:
+def _predictor(engine: str, rows: list[Published | Skipped], cache: Path | None, language: str) -> Any:
     if engine == "closed-form":
         return closed_form_peak
     from planner.dryrun import missing_packages
@@ -82,10 +87,13 @@ def _predictor(engine: str, rows: list[Published | Skipped], cache: Path | None)
     if missing := missing_packages():
         raise PlannerError("a dry run needs the package {package!r}: pip install 'finetune-planner[pilot]'", package=missing[0])
     runs = [row for row in rows if isinstance(row, Published)]
-    peaks = dry_run_peaks(runs, cache or default_cache(), report=_progress)
+    line = translated("{done} of {count}: {run}", language)
+    peaks = dry_run_peaks(
+        runs, cache or default_cache(), report=lambda done, of, name: _progress(line.format(done=done, count=of, run=name))
+    )
 
     def peak_of(run: Published) -> Peak:
-        found = peaks.get(run.id, InvalidJob("not run dry: {reason}", reason="unknown"))
+        found = peaks[run.id]
         if isinstance(found, PlannerError):
             raise found
         return found
@@ -93,34 +101,19 @@ def _predictor(engine: str, rows: list[Published | Skipped], cache: Path | None)
     return peak_of
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
-
-
-def _report(found: list[Judged], skipped: list[Skipped]) -> str:
-    parts = []
-    for row in found:
-        run = row.run
-        shown = "ran out above" if run.quantity == "oom_above" else f"{100 * row.error:+6.1f} %  measured"
-        parts.append(
-            f"{run.id:46} {run.quantity:11} predicted {row.predicted / 2**20:9.0f} MiB {shown} {run.measured_bytes / 2**20:9.0f}  {row.verdict}"
-        )
-    parts += [f"skipped {row.id}: {row.reason}" for row in skipped]
+def _report(found: list[Judged], skipped: list[Skipped], language: str) -> str:
+    say = partial(translated, language=language)
+    parts = [rows_table(found, language).text()] if found else []
+    parts += [f"{say('skipped')} {row.id}: {row.problem.text(language)}" for row in skipped]
     total = summary(found)
-    header = f"\n{'':26}{'n':>5}{'median':>10}{'p90':>10}{'bias':>10}{'coverage':>10}"
-    parts.append(header)
-    for name in ("all", "allocated", "reserved", "device", "unspecified", "tokens_per_second"):
-        parts.append(_line(name.replace("_", " "), total[name]))
-    for group, names in grouped(found).items():
-        parts.append(f"by {group}")
-        parts += [_line(f"  {name}", figures) for name, figures in names.items()]
-    parts.append(
-        f'\n{total["false_fits"]} of {total["oom_rows"]} runs that ran out are called "fits"; {total["false_no_fits"]} of {total["fit_rows"]} '
-        f'that ran are called "does not fit"; {_percent(total["interval_coverage"])} lie in the 90 % band; {len(skipped)} rows skipped'
-    )
-    return "\n".join(parts)
-
-
-def _line(name: str, figures: dict[str, Any]) -> str:
-    cells = [_percent(figures[key]) for key in ("median_ape", "p90_ape", "bias")]
-    return f"{name[:26]:26}{figures['n']:5}" + "".join(f"{cell:>10}" for cell in (*cells, _percent(figures.get("coverage"))))
+    parts += ["", summary_table(found, language).text(), ""]
+    ran_out = say('{count} of {rows} runs that ran out of memory are called "fits"')
+    ran = say('{count} of {rows} that ran are called "does not fit"')
+    ends = [
+        ran_out.format(count=total["false_fits"], rows=total["oom_rows"]),
+        ran.format(count=total["false_no_fits"], rows=total["fit_rows"]),
+    ]
+    if total["interval_coverage"] is not None:
+        share = format_percent(total["interval_coverage"], 1, language=language)
+        ends.append(say("{share} lie in the 90 % band").format(share=share))
+    return "\n".join([*parts, "; ".join([*ends, say("{count} rows skipped").format(count=len(skipped))])])

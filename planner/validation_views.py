@@ -3,15 +3,18 @@
 import csv
 import statistics
 from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
 
 from planner.catalogues import data_folder
 from planner.figures import Figure, in_gib
-from planner.tables import Table
-from planner.units import format_gib, format_share
+from planner.tables import Table, titles
+from planner.texts import translated
+from planner.units import MiB, format_gib, format_number, format_percent, format_share
 from planner.validation.left_out import Row, left_out
 from planner.validation.report import Judged, grouped, summary
 
-__all__ = ["group_table", "left_out_table", "other_tools_table", "scatter", "worst_table"]
+__all__ = ["group_table", "left_out_table", "other_tools_table", "rows_table", "scatter", "summary_table", "worst_table"]
 
 _SERIES = (("allocated", "circle"), ("reserved", "square"), ("device", "diamond"), ("unspecified", "cross"))
 _TICKS = [2, 5, 10, 20, 50, 100]
@@ -56,13 +59,54 @@ def scatter(rows: Iterable[Judged]) -> Figure:
     return Figure({"data": data, "layout": layout}, alt)
 
 
+_COLUMNS = ("rows", "median error", "90th percentile", "bias", "in the 90 % band")
+_SUMMED = {"all": "all, at the level published", "tokens_per_second": "tokens per second"}  # the others are named as in the file
+
+
+def rows_table(rows: Iterable[Judged], language: str = "en") -> Table:
+    """Each row: predicted, measured or what it ran out above, how far off, and the verdict on its card."""
+
+    def size(num_bytes: float) -> str:
+        return f"{format_number(num_bytes / MiB, language=language)} MiB"
+
+    lines = []
+    for row in rows:
+        measured, error = size(row.run.measured_bytes), format_share(row.error, language=language)
+        if row.run.quantity == "oom_above":
+            measured, error = f"> {measured}", "–"
+        names = (translated(row.run.quantity, language), translated(row.verdict, language))
+        lines.append((row.run.id, names[0], size(row.predicted), measured, error, names[1]))
+    return Table(titles(language, "run", "quantity", "predicted", "measured", "error", "verdict"), tuple(lines))
+
+
+def summary_table(rows: Sequence[Judged], language: str = "en") -> Table:
+    """Errors of all rows, by quantity, and by method, source and card."""
+    total, say = summary(rows), partial(translated, language=language)
+    lines = [
+        (say(_SUMMED.get(name, name)), total[name])
+        for name in ("all", "allocated", "reserved", "device", "unspecified", "tokens_per_second")
+    ]
+    for group, names in grouped(rows).items():
+        lines += [(f"{say(group)}: {say(name)}", figures) for name, figures in names.items()]
+
+    def percent(share: float | None, decimals: int = 1) -> str:
+        return "–" if share is None else format_percent(share, decimals, language=language)
+
+    def cells(figures: dict[str, Any]) -> tuple[str, ...]:
+        bias = "–" if figures["bias"] is None else format_share(figures["bias"], language=language)
+        covered = percent(figures["coverage"], 0) if "coverage" in figures else ""
+        return str(figures["n"]), percent(figures["median_ape"]), percent(figures["p90_ape"]), bias, covered
+
+    return Table(("", *titles(language, *_COLUMNS)), tuple((name, *cells(figures)) for name, figures in lines))
+
+
 def group_table(rows: Sequence[Judged], group: str) -> Table:
     """Errors by `method`, `source` or `card`."""
     lines = []
     for name, found in grouped(rows)[group].items():
         shown = (format_share(found[key]) for key in ("median_ape", "p90_ape", "bias"))
         lines.append((name, str(found["n"]), *shown, format_share(found["coverage"])))
-    return Table((group, "rows", "median error", "90th percentile", "bias", "in the 90 % band"), tuple(lines))
+    return Table((group, *_COLUMNS), tuple(lines))
 
 
 def worst_table(rows: Iterable[Judged], count: int = 10) -> Table:
@@ -101,5 +145,4 @@ def left_out_table() -> Table:
     quantities, publishers = ("allocated", "reserved", "device", "unspecified"), sorted({row.publisher for row, _, _ in rows})
     groups += [(name, [found for found in rows if found[0].run.quantity == name]) for name in quantities]
     groups += [(name, [found for found in rows if found[0].publisher == name]) for name in publishers]
-    columns = ("closed form, each publisher left out", "rows", "median error", "90th percentile", "bias", "in the 90 % band")
-    return Table(columns, tuple(_cells(name, found) for name, found in groups))
+    return Table(("closed form, each publisher left out", *_COLUMNS), tuple(_cells(name, found) for name, found in groups))

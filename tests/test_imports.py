@@ -93,6 +93,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "job_options": set(),
         "dataset_command": {"job_options"},
         "dryrun_command": {"job_options"},
+        "export_command": {"job_options"},
         "offers_command": {"job_options"},
         "pilot_command": {"job_options"},
         "record_command": {"job_options"},

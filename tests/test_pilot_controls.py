@@ -91,7 +91,7 @@ def test_an_app_without_a_folder_takes_neither_rows_nor_weights(tmp_path: Path) 
     closed = Workbook(allow_pilot=True).pilot
     assert closed and set(closed.controls.by_field) == {"mode", "steps", "minutes"}
     assert closed.controls.request() == {"shallow": False, "largest_micro_batch": False, "steps": 20}
-    missing = Workbook(allow_pilot=True, pilot_folder=tmp_path / "none").pilot
+    missing = Workbook(allow_pilot=True, folder=tmp_path / "none").pilot
     assert missing and "is not there" in missing.status.value
 
 
@@ -112,7 +112,7 @@ def test_the_card_starts_what_its_controls_say(folder: Path, monkeypatch: pytest
 
     monkeypatch.setattr(pilot_card, "start", begun)
     monkeypatch.setattr(pilot_card, "devices", lambda: ["a card", "another"])
-    app = Workbook(allow_pilot=True, pilot_folder=folder)
+    app = Workbook(allow_pilot=True, folder=folder)
     assert app.pilot
     fields = app.pilot.controls.by_field
     fields["mode"].value, fields["data"].value = "timed", "link.jsonl"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from planner import (
     care,
@@ -20,7 +21,10 @@ from planner import (
     tables,
     texts,
     timeline,
+    validation_views,
 )
+from planner.catalogues import data_folder
+from planner.cli import planner
 from planner.dataset.examples import _FORMATS
 from planner.dataset.tokens import ESTIMATED
 from planner.delivery import STAGES
@@ -34,6 +38,9 @@ from planner.remedies import Remedy
 from planner.storage import DISK_BYTES_PER_S
 from planner.texts import LANGUAGES, translated
 from planner.turkish import TURKISH
+from planner.validate_command import read_rows
+from planner.validation.published import QUANTITIES
+from planner.validation.report import GROUPS, Judged, grouped, judged
 
 PACKAGE = Path(figures.__file__).parent
 # Calls whose first string is shown; for `titles` and `Remedy` all strings are.
@@ -41,6 +48,7 @@ SHOWN_FIRST = {
     "translated",
     "say",
     "Note",
+    "BadRow",
     "InvalidJob",
     "HubUnavailable",
     "PlannerError",
@@ -62,7 +70,9 @@ CALLED = (
     "Cheapest", "Fastest", "Written to", "Provider", "RAM", "disk", "network between machines", "peak rate", "memory bandwidth",
     "model on its first rank", "about {date}, up to {days} days old", "{date}, {days} days old", "machine is paid", "adapter", "weights",
     "encrypted", "not encrypted", "settled", "not asked", "not measured", "Made", "Model", "Data", "Card", "Seed", "Evaluation", "Files",
-    "Tokenizer", "Environment", "Learning rate", "Checkpoints", "Result", "Check of the result", "closed form, each publisher left out", "rows",
+    "Tokenizer", "Environment",
+    "Runs", "What changed between the last two", "What it came to", "Learning rate", "Checkpoints", "Result",
+    "Check of the result", "closed form, each publisher left out", "rows",
     "median error", "90th percentile", "bias", "in the 90 % band", "all, at the level published", "device", "unspecified",
     "{stage} is held back by {what} ({measure}: {value})",
     "nothing measured holds {stage} back ({measure}: {value})",
@@ -124,7 +134,7 @@ def _calls(tree: ast.AST) -> list[str]:
 
 def shown() -> set[str]:
     """All English sentences of the package that a reader can meet."""
-    from planner.workbook import app, controls, dryrun_card, offer_controls, page_html, pilot_card, pilot_controls
+    from planner.workbook import app, controls, dryrun_card, offer_controls, page_html, pilot_card, pilot_controls, plan_controls
 
     found: list[str] = []
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -172,7 +182,18 @@ def shown() -> set[str]:
         found += names.values()
     for names in (record_views.BOTTLENECKS, record_views._STAGES, record_views._MEASURES, record_views._OUTCOMES):
         found += names.values()
+    for names in plan_controls.FIELDS.values():
+        found += names.values()
     found += [care._LOGS, care._OWNER, care._CONSOLE, care._MACHINE]
+    found += [
+        *validation_views._COLUMNS,
+        *validation_views._SUMMED.values(),
+        *QUANTITIES,
+        *GROUPS,
+        "issue threads",
+        "not named",
+        "card unknown",
+    ]
     for kind in ("model", "GPU", "provider"):
         found += [f"no {kind} named {{name!r}}; did you mean {{near}}?", f"no {kind} named {{name!r}}"]
     found.append("no GPU named {name!r}, but several whose name holds it; which one: {candidates}?")
@@ -189,6 +210,14 @@ def test_every_sentence_that_can_be_shown_has_a_turkish_one() -> None:
 
 def test_no_turkish_sentence_is_left_over() -> None:
     assert sorted(TURKISH.keys() - shown()) == []
+
+
+def test_no_sentence_is_translated_twice() -> None:
+    found: list[str] = []
+    for path in (PACKAGE / "turkish").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            found += [key.value for key in node.keys if isinstance(key, ast.Constant)] if isinstance(node, ast.Dict) else []
+    assert sorted({text for text in found if found.count(text) > 1}) == []
 
 
 @pytest.mark.parametrize("english", sorted(TURKISH))
@@ -217,6 +246,18 @@ class Recorded(dict[str, str]):
 
 # Names of cards and marks, which are the same in both languages.
 SAME = {"", "A100 80 GB", "H100", "RTX 4090"}
+
+
+def test_validate_answers_in_turkish(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = read_rows(data_folder() / "measurements.csv")
+    found = [row for row in judged(rows) if isinstance(row, Judged)]
+    recorded = Recorded()
+    monkeypatch.setattr(texts, "TURKISH", recorded)
+    answer = CliRunner().invoke(planner, ["validate", str(data_folder() / "measurements.csv"), "--language", "tr"])
+    assert answer.exit_code == 0 and "atlandı" in answer.output and "%90 bandında" in answer.output
+    assert recorded.missing <= {name for names in grouped(found).values() for name in names}  # cards, methods, publishers
+    refused = CliRunner().invoke(planner, ["validate", "none.csv", "--language", "tr"])
+    assert refused.exit_code == 2 and "okunamıyor" in refused.output
 
 
 @pytest.mark.slow

@@ -276,11 +276,8 @@ def _take_dtype(layer: Any) -> None:
 
 
 def _ia3_targets(job: Job) -> dict[str, Any]:
-    """PEFT knows the targets of some model types only; ours are the same ones by name."""
     adapter: Any = job.adapter
-    linears = dict.fromkeys(x.name for block in job.architecture.blocks for x in adapter.targets(block))
-    feedforward = [x.name for block in job.architecture.blocks for x in block.mlp[-1:]]
-    return {"target_modules": list(linears), "feedforward_modules": [name for name in linears if name in feedforward]}
+    return dict(zip(("target_modules", "feedforward_modules"), adapter.layer_names(job.architecture), strict=True))
 
 
 class _Bottleneck(nn.Module):

@@ -24,7 +24,7 @@ from planner.memory import Assumptions
 from planner.pilot.record import Measurement
 from planner.planfile import PlanFile, plan_values, write_plan
 
-__all__ = ["Experiment", "FileHash", "Prediction", "experiment_of", "read_record", "replay", "write_record"]
+__all__ = ["Experiment", "FileHash", "Prediction", "experiment_of", "read_record", "record_from_json", "replay", "write_record"]
 
 VERSION: Literal[1] = 1
 _MOST_BYTES = 20_000_000
@@ -188,11 +188,16 @@ def write_record(path: str | Path, record: Experiment) -> None:
 
 def read_record(path: str | Path) -> Experiment:
     """The record in a file. Raises PlannerError, one sentence."""
-    values = versioned(read_small(Path(path), _MOST_BYTES), str(path), VERSION)
+    return record_from_json(read_small(Path(path), _MOST_BYTES), str(path))
+
+
+def record_from_json(text: str | bytes, name: str) -> Experiment:
+    """The record in a text. Raises PlannerError, one sentence."""
+    values = versioned(text, name, VERSION)
     try:
         return Experiment(**values)
     except PlannerError as error:
-        raise PlannerError("{path!r} cannot be read as a record: {problem}", path=str(path), problem=str(error)) from error
+        raise PlannerError("{path!r} cannot be read as a record: {problem}", path=name, problem=str(error)) from error
 
 
 def replay(record: Experiment, folder: Path) -> tuple[Path, Path]:

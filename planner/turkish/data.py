@@ -65,7 +65,6 @@ DATA: dict[str, str] = {
     "it is no valid JSON, from column {detail} on": "{detail}. sütundan sonra geçerli JSON değil",
     "it is JSON that cannot be read: a number too long, or nested too deep": "okunamayan JSON: çok uzun bir sayı ya da çok derin iç içe yapı",
     "{path!r} is empty": "{path!r} boş",
-    "{path!r} cannot be read ({problem})": "{path!r} okunamıyor ({problem})",
     "{path!r} changed while it was read; try again once nothing writes to it": "{path!r} okunurken değişti; ona yazan bir şey kalmayınca yeniden deneyin",
     "{path!r} is compressed; unpack it first": "{path!r} sıkıştırılmış; önce açın",
     "{path!r} is UTF-16; save it as UTF-8": "{path!r} UTF-16; UTF-8 olarak kaydedin",

@@ -90,14 +90,6 @@ _TIME = {
 }
 
 _SPEED_PROBLEMS = {
-    "a probability of {given} has no time; it must be between 0 and 0.9999": (
-        "{given} olasılığının karşılığı olan bir süre yok; 0 ile 0,9999 arasında olmalı"
-    ),
-    "no GPU named {name!r}, but several whose name holds it; which one: {candidates}?": (
-        "{name!r} adında bir GPU yok, ama adında bu geçen birkaç tane var; hangisi: {candidates}?"
-    ),
-    "no provider named {name!r}": "{name!r} adında bir sağlayıcı yok",
-    "no provider named {name!r}; did you mean {near}?": "{name!r} adında bir sağlayıcı yok; şunu mu demek istediniz: {near}?",
     "the {what} of {gpu} is not known, so its speed cannot be predicted; choose another card": (
         "{gpu} için {what} bilinmiyor, bu yüzden hızı öngörülemez; başka bir kart seçin"
     ),

@@ -31,31 +31,35 @@ def _key(run: Published) -> str:
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def refused(run: Published) -> str:
-    """Why the installed libraries cannot run the row's stack; empty where they can."""
+def refused(run: Published) -> InvalidJob | None:
+    """Why the installed libraries cannot run the row's stack."""
     job = run.job
     if job.stack_row.own_models:
-        return f"{job.stack_row.label} has models of its own, which the dry run does not have"
+        return InvalidJob("{stack} has models of its own, which the dry run does not have", stack=job.stack_row.label)
     if job.quantization == "gptq":
-        return "the dry run has no GPTQ layers"
+        return InvalidJob("the dry run has no GPTQ layers")
     if not job.architecture.config_json or job.architecture.source.startswith("config.json, as published"):
-        return "no class of transformers has this model's own code"
+        return InvalidJob("no class of transformers has this model's own code")
     if job.experts_as_linears:
-        return "transformers 5 has fused experts, the run had linears"
+        return InvalidJob("transformers 5 has fused experts, the run had linears")
     if run.sharding and (run.sharding.fsdp_version == 1 or run.sharding.kind.startswith("zero")):
-        return "the dry run has FSDP2 and DDP only"
-    return ""
+        return InvalidJob("the dry run has FSDP2 and DDP only")
+    return None
 
 
 def dry_run_peaks(
-    runs: list[Published], cache: Path, *, processes: int = 2, report: Callable[[str], None] = lambda text: None
+    runs: list[Published],
+    cache: Path,
+    *,
+    processes: int = 2,
+    report: Callable[[int, int, str], None] = lambda done, of, name: None,
 ) -> dict[str, Peak | PlannerError]:
     """Peak, or why there is none, by the row's id. What is in the cache is not run again; each result is stored as it comes."""
     found: dict[str, Peak | PlannerError] = {}
     waiting: dict[str, list[Published]] = {}
     for run in runs:
         if reason := refused(run):
-            found[run.id] = InvalidJob("not run dry: {reason}", reason=reason)
+            found[run.id] = reason
             continue
         key = _key(run)
         stored = _stored(cache / f"{key}.json")
@@ -72,7 +76,7 @@ def dry_run_peaks(
         _store(cache / f"{key}.json", answer)
         found.update(dict.fromkeys((run.id for run in same), answer))
         done += 1
-        report(f"{done} of {len(waiting)}: {same[0].id}")
+        report(done, len(waiting), same[0].id)
 
     with ThreadPoolExecutor(processes) as pool:  # each thread waits for a process of its own
         list(pool.map(work, waiting.items()))
@@ -95,12 +99,17 @@ def _answer(run: Published) -> Peak | PlannerError:
 def _stored(path: Path) -> Peak | PlannerError | None:
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return InvalidJob("not run dry: {reason}", reason=document["refused"]) if "refused" in document else Peak(**document)
-    except (OSError, ValueError, TypeError):
+        return InvalidJob(document["refused"], **document["values"]) if "refused" in document else Peak(**document)
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
 def _store(path: Path, answer: Peak | PlannerError) -> None:
-    document = answer._asdict() if isinstance(answer, Peak) else {"refused": str(answer)}
+    if isinstance(answer, Peak):
+        document: dict[str, Any] = {
+            name: value if isinstance(value, str) else float(value) for name, value in answer._asdict().items()
+        }
+    else:
+        document = {"refused": answer.template, "values": answer.values}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps({k: v if isinstance(v, str) else float(v) for k, v in document.items()}).encode())
+    write_whole(path, json.dumps(document, default=str).encode())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.architecture import Architecture
-from planner.errors import PlannerError
+from planner.errors import InvalidJob, PlannerError
 from planner.hardware import Gpu
 from planner.job import Job
 from planner.sharding import Kind, Sharding
@@ -44,11 +44,12 @@ class Skipped:
     """A row that no job says, and why."""
 
     id: str
-    reason: str
+    problem: PlannerError
 
-
-class _Inexpressible(Exception):
-    """Ends the reading of a row with its reason."""
+    @property
+    def reason(self) -> str:
+        """The problem in English."""
+        return str(self.problem)
 
 
 def published_run(cells: Cells) -> Published | Skipped:
@@ -57,10 +58,10 @@ def published_run(cells: Cells) -> Published | Skipped:
     name = row.get("id") or "(no id)"
     try:
         return _run(name, _Row(row))
-    except (_Inexpressible, PlannerError) as error:
-        return Skipped(name, str(error))
+    except PlannerError as error:
+        return Skipped(name, error)
     except (ValueError, OverflowError) as error:
-        return Skipped(name, f"a number cannot be read ({error})")
+        return Skipped(name, InvalidJob("a number cannot be read ({problem})", problem=str(error)))
 
 
 class _Row:
@@ -78,10 +79,10 @@ class _Row:
         if not cell and default is not None:
             return default
         if not cell:
-            raise _Inexpressible(f"{column} is not stated")
+            raise InvalidJob("{name} is not stated", name=column)
         value = float(cell)
         if value != int(value) or value < 1:
-            raise _Inexpressible(f"{column} is {cell}; it must be a whole number of 1 or more")
+            raise InvalidJob("{name} is {given}; it must be a whole number of 1 or more", name=column, given=cell)
         return int(value)
 
     def flag(self, column: str, *, no: tuple[str, ...], yes: tuple[str, ...], default: bool) -> bool:
@@ -138,12 +139,12 @@ def _quantization(row: _Row) -> str:
     if cell in ("", "none"):
         if row.text("method") == "other" and _is_gptq(row):
             if "int8" in row.prose:
-                raise _Inexpressible("an 8-bit GPTQ base: no job says that")
+                raise InvalidJob("an 8-bit GPTQ base: no job says that")
             return "gptq"
         return "none"
     known = {"nf4": "nf4", "fp4": "fp4", "int8": "int8", "gptq4": "gptq", "gptq": "gptq"}
     if cell not in known:
-        raise _Inexpressible(f"base_quantization {cell}: no job says that")
+        raise InvalidJob("{name} {given}: no job says that", name="base_quantization", given=cell)
     return known[cell]
 
 
@@ -153,7 +154,9 @@ def _method(row: _Row, quantization: str) -> str:
         return cell
     if cell in ("lora", "qlora") or (cell == "other" and quantization == "gptq"):
         return "lora"
-    raise _Inexpressible(f"method {cell or 'not stated'}: no job says that")
+    if not cell:
+        raise InvalidJob("{name} is not stated", name="method")
+    raise InvalidJob("{name} {given}: no job says that", name="method", given=cell)
 
 
 _LETTERS = {"q": 0, "k": 1, "v": 2}
@@ -186,7 +189,7 @@ def _targets(row: _Row, a: Architecture) -> tuple[str, ...]:
             place = {"gate": 0, "up": -2, "down": -1, "w1": 0, "w2": -1, "w3": -2, "fc1": 0, "fc2": -1}[name]
             chosen.append(a.mlp_names[place])
     if not chosen:
-        raise _Inexpressible(f"lora_targets {text!r} name no linear layer of {a.name}")
+        raise InvalidJob("lora_targets {given!r} name no linear layer of {model}", given=text, model=a.name)
     return tuple(dict.fromkeys(chosen))
 
 
@@ -222,7 +225,7 @@ _LOSSES = {
 def _chosen(table: Mapping[str, str], row: _Row, column: str) -> str:
     cell = row.text(column).lower()
     if cell not in table:
-        raise _Inexpressible(f"{column} {cell}: no job says that")
+        raise InvalidJob("{name} {given}: no job says that", name=column, given=cell)
     return table[cell]
 
 
@@ -257,23 +260,25 @@ def _autocasts(row: _Row, precision: str, method: str) -> str:
 def _run(name: str, row: _Row) -> Published:
     quantity = row.text("quantity").lower()
     if quantity not in QUANTITIES:
-        raise _Inexpressible(f"quantity is {quantity or 'not stated'}; it must be one of {', '.join(QUANTITIES)}")
-    peak = float(row.text("peak_mib") or "nan")
+        raise InvalidJob(
+            "{name} is {given}; it must be {expected}", name="quantity", given=quantity or "–", expected=", ".join(QUANTITIES)
+        )
+    for column in ("peak_mib", "model"):
+        if not row.text(column):
+            raise InvalidJob("{name} is not stated", name=column)
+    peak = float(row.text("peak_mib"))
     if not 0 < peak < 1e9:
-        raise _Inexpressible(f"peak_mib is {row.text('peak_mib') or 'not stated'}; it must be a positive number of MiB")
-    if not row.text("model"):
-        raise _Inexpressible("the model is not stated")
+        raise InvalidJob("peak_mib is {given}; it must be a positive number of MiB", given=row.text("peak_mib"))
     if row.text("cpu_offload") not in ("", "no", "none"):
-        raise _Inexpressible("offload to host memory in a way that the row does not tell")
-    for word, reason in (("save", "memory ran out while saving, after a training that fitted"),):
-        if quantity == "oom_above" and f"at {word}" in row.prose:
-            raise _Inexpressible(reason)
+        raise InvalidJob("offload to host memory in a way that the row does not tell")
+    if quantity == "oom_above" and "at save" in row.prose:
+        raise InvalidJob("memory ran out while saving, after a training that fitted")
     if row.text("not_said"):
-        raise _Inexpressible(row.text("not_said"))
+        raise InvalidJob(row.text("not_said"))
     if "only max_length" in row.prose:
-        raise _Inexpressible("only a limit of the length is stated, and nothing tells how long the batches were")
+        raise InvalidJob("only a limit of the length is stated, and nothing tells how long the batches were")
     if "lomo" in row.prose:
-        raise _Inexpressible("LOMO updates weights inside backward: no job says that")
+        raise InvalidJob("LOMO updates weights inside backward: no job says that")
     a = published_model(row.text("model"))
     quantization = _quantization(row)
     method = _method(row, quantization)
@@ -302,7 +307,9 @@ def _run(name: str, row: _Row) -> Published:
     gpus = row.whole("num_gpus", 1)
     checkpointing = {"yes": "on", "no": "off", "unknown": "on", "": "on"}.get(row.text("gradient_checkpointing").lower())
     if checkpointing is None:
-        raise _Inexpressible(f"gradient_checkpointing {row.text('gradient_checkpointing')}: no job says that")
+        raise InvalidJob(
+            "{name} {given}: no job says that", name="gradient_checkpointing", given=row.text("gradient_checkpointing")
+        )
     if checkpointing == "on" and version != "5" and (kind == "fsdp" or quantization == "int8"):
         checkpointing = "reentrant"  # the default of transformers 4
     chosen: dict[str, Any] = {
@@ -353,9 +360,11 @@ def _sharding(row: _Row, kind: str, gpus: int, job: Job) -> Sharding | None:
     if gpus == 1:
         return None
     if kind in ("none", ""):
-        raise _Inexpressible(f"{gpus} GPUs without a way of sharing: layers placed on them one after another, which no job says")
+        raise InvalidJob(
+            "{count} GPUs without a way of sharing: layers placed on them one after another, which no job says", count=gpus
+        )
     if kind not in ("ddp", "zero1", "zero2", "zero3", "fsdp", "hybrid"):
-        raise _Inexpressible(f"sharding {kind}: no job says that")
+        raise InvalidJob("{name} {given}: no job says that", name="sharding", given=kind)
     # A 4-bit base is divided where it was stored in a float dtype; fms-acceleration gives GPTQ's integers one as well.
     viewed = job.quantization == "gptq" and ("accelerated-peft-autogptq" in row.prose or row.text("divided_base") == "yes")
     base = kind == "fsdp" and (job.quantization in ("nf4", "fp4") or viewed)

@@ -92,7 +92,7 @@ def judged(
             peak = peak_of(row)
             speed = _speed(row)
         except PlannerError as error:
-            yield Skipped(row.id, str(error))
+            yield Skipped(row.id, error)
             continue
         several = row.sharding is not None
         band = assumptions.need_several_gpus if several else assumptions.need_one_gpu

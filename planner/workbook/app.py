@@ -1,6 +1,7 @@
 """The workbook: controls on the left; verdict, charts, tables and reasons on the right. The same in JupyterLab and Voila."""
 
 import asyncio
+import os
 from contextlib import suppress
 from functools import partial
 from html import escape
@@ -10,32 +11,39 @@ from typing import Any
 import ipywidgets as widgets
 
 from planner.architecture import Architecture
-from planner.catalogues import find_gpu, load_gpus
+from planner.catalogues import find_gpu, find_model, load_gpus
 from planner.dataset import Profile
 from planner.errors import PlannerError
 from planner.figures import Figure, memory_against, memory_by_instant, memory_by_method
 from planner.hub import load_model
 from planner.job import Job
 from planner.nodes import cards_needed
+from planner.permalink import link_of, plan_of_query
 from planner.pilot.calibrate import Calibration
+from planner.pilot.record import Measurement
 from planner.plan import Plan, cards_that_fit, compared_plans, largest_that_fits, make_plan, sweep
+from planner.planfile import PlanFile
+from planner.ranking import Wishes
 from planner.remedies import remedies
 from planner.sentences import model_summary
-from planner.sharding import sharding_of
+from planner.sharding import Sharding, sharding_of
 from planner.tables import SEGMENT_NAMES, cards_table, methods_table, needs_table
 from planner.texts import translated
 from planner.workbook.chart import Chart, Page
-from planner.workbook.controls import Controls
+from planner.workbook.controls import Controls, attention_names
 from planner.workbook.data_card import DataCard
 from planner.workbook.dryrun_card import DryRunCard
 from planner.workbook.offers_view import OffersView
 from planner.workbook.page_html import folded, legend_html, table_html, verdict_html, why_html
 from planner.workbook.pilot_card import PilotCard
+from planner.workbook.plan_view import PlanView
+from planner.workbook.runs_card import RunsCard
 
 __all__ = ["Workbook"]
 
 _LANGUAGES = (("English", "en"), ("Türkçe", "tr"))
-VIEWS = {"memory": "Memory", "offers": "Cards and offers"}
+VIEWS = {"memory": "Memory", "offers": "Cards and offers", "plan": "Plan and run"}
+_MODEL = "meta-llama/Llama-3.1-8B"
 _TITLE = "Fine-tuning memory planner"
 _CHART_TITLES = {
     "method": "Memory by method", "instant": "Memory at each instant of a step", "length": "Against sequence length",
@@ -51,26 +59,27 @@ class Workbook(widgets.VBox):
     `language` is en or tr. `allow_hub` lets a name that is not in the catalogue be looked up on the Hugging Face Hub; files on
     this machine are never read from the search box. `allow_dry_run` lets a visitor start a process that takes a processor for half
     a minute and about 0.5 GiB of memory. `allow_refresh` shows a button that fetches today's prices.
-    `allow_pilot` lets a visitor train on the attached GPU, with rows and weights from `pilot_folder` and from nowhere else; without
-    it there are none. A visitor's own file is measured and deleted; `data_folder` names a folder of this machine whose files a
-    visitor may measure too. `view` is memory or offers.
+    `allow_pilot` lets a visitor train on the attached GPU. A visitor's own file is measured and deleted; `folder` is the one folder of
+    this machine whose rows and weights a visitor's measuring and pilots may read. `view` is memory, offers or plan; `plan` is one that
+    was saved, else the one in the page's address, as Voila hands it on.
     """
 
     def __init__(
         self,
         *,
-        model: str = "meta-llama/Llama-3.1-8B",
+        model: str = _MODEL,
         gpu: str = "rtx-4090-24",
         language: str = "en",
         allow_hub: bool = False,
         allow_dry_run: bool = True,
         allow_refresh: bool = False,
         allow_pilot: bool = False,
-        data_folder: str | Path | None = None,
-        pilot_folder: str | Path | None = None,
+        folder: str | Path | None = None,
         view: str = "memory",
+        plan: PlanFile | None = None,
     ) -> None:
         self._allow_hub = allow_hub
+        self._opened: PlanFile | None = None  # a plan whose model may be in no catalogue
         self._later: asyncio.TimerHandle | None = None
         self.language = widgets.ToggleButtons(options=_LANGUAGES, value=language)
         self.language.add_class("planner-language")
@@ -88,18 +97,13 @@ class Workbook(widgets.VBox):
         }
         self.dry_run = DryRunCard(self.plan, language=language) if allow_dry_run else None
         self.calibration: Calibration | None = None  # what a pilot measured, where its owner wants the plan to use it
+        folder = Path(folder) if folder else None
         self.pilot = (
-            PilotCard(self.plan, language=language, on_use=self._use, folder=Path(pilot_folder) if pilot_folder else None)
+            PilotCard(self.plan, language=language, on_use=self._use, on_measured=self._measured, folder=folder)
             if allow_pilot
             else None
         )
-        self.data = DataCard(
-            self.job,
-            language=language,
-            folder=Path(data_folder) if data_folder else None,
-            allow_hub=allow_hub,
-            on_use=self._use_data,
-        )
+        self.data = DataCard(self.job, language=language, folder=folder, allow_hub=allow_hub, on_use=self._use_data)
         self._memory = _box(
             "planner-results",
             panels["method"],
@@ -112,21 +116,70 @@ class Workbook(widgets.VBox):
             self.data,
             _box("planner-card", self.cards),
         )
-        self.offers = OffersView(self.plan, language=language, allow_refresh=allow_refresh, calibration=lambda: self.calibration)
+        base = PlanFile(job=Job(architecture=find_model(_MODEL)))
+        self.steps = PlanView(self._fields, base, language=language, on_open=self.open_plan, on_change=self._soon)
+        self.runs = RunsCard(language=language, own=allow_pilot)
+        self._plan_view = _box("planner-results", self.steps, self.runs)
+        self.offers = OffersView(
+            self.plan,
+            language=language,
+            allow_refresh=allow_refresh,
+            calibration=lambda: self.calibration,
+            narrowed=self._narrowed,
+        )
         self.offers.add_class("planner-results")
         self.view = widgets.ToggleButtons(options=[(text, name) for name, text in VIEWS.items()], value=view)
         self.view.add_class("planner-view")
         self.view.observe(self._on_view, names="value")
         top = _box("planner-verdict", self.verdict, self.view)
-        layout = _box("planner-layout", top, self.controls, self._memory, self.offers)
+        layout = _box("planner-layout", top, self.controls, self._memory, self.offers, self._plan_view)
         super().__init__([self.page, _box("planner-header", self.heading, self.language), layout])
         self.add_class("planner-app")
         self._on_view(None)
         self.language.observe(self._on_language, names="value")
         self._on_language(None)
+        self._open_first(plan)
+
+    def _open_first(self, plan: PlanFile | None) -> None:
+        """The plan that was given, else that of the page's address; a damaged link is said, and the page is as without it."""
+        try:
+            plan = plan or plan_of_query(os.environ.get("QUERY_STRING", ""))
+        except PlannerError as error:
+            self.controls.show_error("", error.text(self.language.value))
+            return
+        if plan:
+            self.open_plan(plan)
+
+    def open_plan(self, plan: PlanFile) -> None:
+        """Set the whole workbook to a plan."""
+        self._opened = plan
+        self.controls.show(plan.job, plan.gpu, plan.sharding)
+        self.offers.controls.show(plan)
+        self.offers.picked = plan.offer
+        self.steps.show(plan)
+        self._on_language(None)
+
+    def plan_file(self) -> PlanFile:
+        """All that the workbook says, as one plan. Raises a PlannerError."""
+        return self.steps.plan_file()
+
+    def _fields(self) -> dict[str, Any]:
+        """What controls other than those of the plan's own view say of a plan."""
+        plan = self.plan()
+        demand, wishes = self.offers.controls.demand(plan.job), self.offers.controls.wishes()
+        return {
+            "job": plan.job, "gpu": plan.gpu.id, "sharding": plan.sharding, "workload": demand.workload, "policy": demand.policy,
+            "terms": demand.terms, "wishes": wishes, "changed_stages": demand.changed_stages, "prepare_on_gpu": demand.prepare_on_gpu,
+            "offer": self.offers.picked,
+        }  # fmt: skip
+
+    def _narrowed(self, wishes: Wishes) -> Wishes:
+        return self.steps.controls.care().narrowed(wishes)
 
     def architecture(self) -> Architecture:
         """The model that the controls name. Raises a PlannerError where there is none."""
+        if self._opened and self.controls.model_text == self._opened.job.architecture.name:
+            return self._opened.job.architecture
         return load_model(self.controls.model_text, allow_files=False, allow_hub=self._allow_hub)
 
     def job(self) -> Job:
@@ -134,13 +187,15 @@ class Workbook(widgets.VBox):
         architecture = self.architecture()
         values = self.controls.values(experts=bool(architecture.num_experts))
         if values.get("target_modules") == ("attention",):
-            values["target_modules"] = tuple(dict.fromkeys(linear.name for linear in architecture.blocks[0].attention))
+            values["target_modules"] = attention_names(architecture)
         return Job(architecture=architecture, **values)
 
     def plan(self) -> Plan:
         """The plan of the job on the chosen card, or on each of several."""
         job = self.job()
         sharding = sharding_of(job, **self.controls.sharding_values())
+        if sharding and self._opened and (kept := self._opened.sharding) and _alike(kept, sharding):
+            sharding = kept
         assumptions = self.calibration.memory if self.calibration else None
         return make_plan(job, find_gpu(self.controls.by_field["gpu"].value), assumptions, sharding)
 
@@ -184,13 +239,16 @@ class Workbook(widgets.VBox):
 
     def _draw_rest(self) -> None:
         with suppress(PlannerError):  # the controls have moved on to what is no job; they say so themselves
+            self.page.link = f"?plan={link_of(self.plan_file())}"
             if self.view.value == "offers":
                 self.offers.draw()
+            elif self.view.value == "plan":
+                self.steps.draw()
             else:
                 self.cards.value = _cards(self.plan(), self.language.value)
 
     def _on_view(self, change: Any) -> None:
-        for name, panel in (("memory", self._memory), ("offers", self.offers)):
+        for name, panel in (("memory", self._memory), ("offers", self.offers), ("plan", self._plan_view)):
             panel.layout.display = None if self.view.value == name else "none"
         if change:
             self._soon()
@@ -216,7 +274,12 @@ class Workbook(widgets.VBox):
         self.calibration = calibration
         self._on_change()
 
+    def _measured(self, found: Measurement) -> None:
+        self.steps.measured(found)
+        self.runs.look()
+
     def _use_data(self, profile: Profile) -> None:
+        self.steps.use_data(profile)
         self.offers.use_data(profile)
         self._soon()
 
@@ -231,11 +294,17 @@ class Workbook(widgets.VBox):
             self._chart_titles[name].value = f"<h2>{escape(say(title))}</h2>"
         self.controls.translate(language)
         self.offers.translate(language)
+        self.steps.translate(language)
         self.view.options = [(say(text), name) for name, text in VIEWS.items()]
-        for card in (self.data, self.dry_run, self.pilot):
+        for card in (self.data, self.dry_run, self.pilot, self.runs):
             if card:
                 card.translate(language)
         self._on_change()
+
+
+def _alike(a: Sharding, b: Sharding) -> bool:
+    """Whether two ways to share look the same on the controls."""
+    return (a.kind, a.num_gpus, a.gpus_per_node, a.offload) == (b.kind, b.num_gpus, b.gpus_per_node, b.offload)
 
 
 def _box(css_class: str, *children: widgets.Widget) -> widgets.VBox:

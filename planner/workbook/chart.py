@@ -41,10 +41,14 @@ class Chart(AnyWidget):
 
 
 class Page(AnyWidget):
-    """Put it into `.planner-app` once: it brings the style sheet, tells the page its language, names the sliders."""
+    """Put it into `.planner-app` once: it brings the style sheet, tells the page its language, names the sliders.
+
+    `link` is the query string that restores what is shown; in Voila it becomes the page's address, so that a reload keeps it.
+    """
 
     _esm = _HERE / "page.js"
     _css = _TOKENS + (_HERE / "style.css").read_text(encoding="utf-8")
 
     language = Unicode("en").tag(sync=True)
     title = Unicode().tag(sync=True)
+    link = Unicode().tag(sync=True)

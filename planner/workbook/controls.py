@@ -6,15 +6,17 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from planner.architecture import Architecture
 from planner.catalogues import known_models, load_gpus
 from planner.job import ADAPTER_FIELDS, METHODS, Job
 from planner.sentences import METHOD_NAMES, SHARDING_NAMES
+from planner.sharding import Sharding
 from planner.stacks import STACKS
 from planner.tables import SEGMENT_NAMES
 from planner.texts import translated
 from planner.units import format_number
 
-__all__ = ["Controls"]
+__all__ = ["Controls", "attention_names"]
 
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _LENGTHS = (128, 256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 65536, 131072)
@@ -107,6 +109,9 @@ class Controls(widgets.VBox):
 
     def __init__(self, on_change: Callable[[], None], *, model: str, gpu: str) -> None:
         self._on_change, self._quiet = on_change, False
+        self._values = {field: values for field, (_, values) in _SLIDERS.items()} | {"lora_dropout": _DROPOUTS}
+        self._more: dict[str, dict[str, str]] = {}  # choices that an opened job has beside those of its field
+        self._kept: dict[str, Any] = {}  # fields of an opened job that have no control
         self.by_field: dict[str, widgets.Widget] = {}
         self.error, self.error_field = widgets.HTML(), ""  # one sentence, put below the control that it is about
         self.error.add_class("planner-error")
@@ -149,6 +154,7 @@ class Controls(widgets.VBox):
         if self._quiet:
             return
         if change["owner"] is self.by_field["method"]:  # a new method brings its own base
+            self._kept = {}
             self.set(quantization="nf4" if change["new"] == "qlora" else "none")
         if change["owner"] is self.by_field["model"]:
             self.set(config="")
@@ -162,6 +168,29 @@ class Controls(widgets.VBox):
                 self.by_field[field].value = value
         finally:
             self._quiet = False
+
+    def show(self, job: Job, gpu: str, sharding: Sharding | None) -> None:
+        """Set the controls to a job that was opened, without telling anyone; a value that a control lacks is added to it."""
+        self._kept = {name: value for name, value in job.fields.items() if name not in self.by_field and name != "architecture"}
+        values: dict[str, Any] = {name: getattr(job, name) for name in Job.model_fields if name in self.by_field}
+        for name in ("target_modules", "modules_to_save"):
+            values[name] = ",".join(values[name])
+        if values["target_modules"] == ",".join(attention_names(job.architecture)):
+            values["target_modules"] = "attention"
+        values |= {"model": job.architecture.name, "config": "", "gpu": gpu, "num_gpus": 1}
+        if sharding:
+            values |= {"sharding": sharding.kind, **{name: getattr(sharding, name) for name in _SHARING if name != "sharding"}}
+        self._quiet = True
+        for name, value in values.items():
+            control = self.by_field[name]
+            if name in self._values and value not in self._values[name]:
+                self._values[name] = tuple(sorted({*self._values[name], value}))
+                control.options = self._values[name]
+            elif name in _CHOICES and value not in _CHOICES[name][1]:
+                self._more[name] = {value: value}
+                control.options = [*control.options, (value, value)]
+        self._quiet = False
+        self.set(**values)
 
     @property
     def model_text(self) -> str:
@@ -178,11 +207,9 @@ class Controls(widgets.VBox):
         if method == "prefix":  # PEFT has it without checkpointing only
             read.discard("gradient_checkpointing")
         found = {field: self.by_field[field].value for field in read & Job.model_fields.keys()}
-        if "target_modules" in found:
-            found["target_modules"] = (found["target_modules"],)
-        if "modules_to_save" in found:
-            found["modules_to_save"] = tuple(part for part in found["modules_to_save"].split(",") if part)
-        return found
+        for name in {"target_modules", "modules_to_save"} & found.keys():
+            found[name] = tuple(part for part in found[name].split(",") if part)
+        return self._kept | found
 
     def sharding_values(self) -> dict[str, Any]:
         """How GPUs share the job, as planner.job_options.sharding_of takes it."""
@@ -242,9 +269,9 @@ class Controls(widgets.VBox):
         for field, (_, choices) in _CHOICES.items():
             control = self.by_field[field]
             chosen = control.value
-            control.options = [(translated(text, language), key) for key, text in choices.items()]
+            control.options = [(translated(text, language), key) for key, text in (choices | self._more.get(field, {})).items()]
             control.value = chosen
-        for field, (_, values) in {**_SLIDERS, "lora_dropout": ("", _DROPOUTS)}.items():
+        for field, values in self._values.items():
             control = self.by_field[field]
             chosen, decimals = control.value, 2 if field == "lora_dropout" else 0
             control.options = [(format_number(value, decimals, language=language), value) for value in values]
@@ -256,6 +283,11 @@ class Controls(widgets.VBox):
         self.by_field["model"].placeholder = translated("for example Llama-3.1-8B", language)
         self.by_field["config"].placeholder = '{"model_type": "llama", "hidden_size": 4096, …}'
         self._quiet = False
+
+
+def attention_names(architecture: Architecture) -> tuple[str, ...]:
+    """The linear layers of attention, by the names that LoRA's targets have."""
+    return tuple(dict.fromkeys(linear.name for linear in architecture.blocks[0].attention))
 
 
 def _all_adapter_fields() -> set[str]:

@@ -12,6 +12,7 @@ from planner.delivery import STAGES
 from planner.errors import InvalidJob
 from planner.job import Job
 from planner.placement import Demand
+from planner.planfile import PlanFile
 from planner.ranking import Wishes
 from planner.spot import INTERRUPTIONS_PER_HOUR, SpotTerms
 from planner.storage import DISK_BYTES_PER_S, StoragePolicy
@@ -58,6 +59,7 @@ class OfferControls(widgets.VBox):
         self.error.add_class("planner-error")
         self._values = {field: values for field, (_, values, _) in _SLIDERS.items()}
         self._data: Profile | None = None
+        self._kept = (StoragePolicy(), SpotTerms(), Wishes())  # what no control shows, of a plan that was opened
         for field, (_, values, value) in _SLIDERS.items():
             self.by_field[field] = widgets.SelectionSlider(options=values, value=value)
         for field in _NUMBERS:
@@ -90,23 +92,45 @@ class OfferControls(widgets.VBox):
         """The job with all that is asked for. Raises InvalidJob."""
         value = {field: control.value for field, control in self.by_field.items()}
         workload = Workload(**{field: value[field] for field in Workload.model_fields})
-        policy = StoragePolicy(**{field: value[field] for field in StoragePolicy.model_fields if field in value})
+        policy, terms, _ = self._kept
+        policy = policy.model_copy(update={field: value[field] for field in StoragePolicy.model_fields if field in value})
         if self._data and workload.examples == self._data.rows:  # else another amount of data is tried
             policy = self._data.storage_policy(policy)
         changed = tuple(
             (name, 60 * number) for name, control in self.stages.items() if (number := _number(control, name)) is not None
         )
-        terms = SpotTerms(interruptions_per_hour=value["interruptions_per_hour"])
+        terms = terms.model_copy(update={"interruptions_per_hour": value["interruptions_per_hour"]})
         return Demand(job, workload, policy, terms, changed, value["prepare_on_gpu"])
 
     def use_data(self, profile: Profile) -> None:
         """Put the rows and the mean length of measured data on their sliders, each as a value of its own, without telling anyone."""
         self._data, work = profile, profile.workload()
         for field, value in (("examples", work.examples), ("tokens_per_example", work.tokens_per_example)):
-            self._values[field] = tuple(sorted({*_SLIDERS[field][1], value}))
-            self._quiet = True
-            self.by_field[field].options, self.by_field[field].value = self._shown(field), value
-            self._quiet = False
+            self._slide(field, value)
+
+    def _slide(self, field: str, value: float) -> None:
+        """Put a slider on a value, which becomes one of its own, without telling anyone."""
+        self._values[field] = tuple(sorted({*_SLIDERS[field][1], value}))
+        self._quiet = True
+        self.by_field[field].options, self.by_field[field].value = self._shown(field), value
+        self._quiet = False
+
+    def show(self, plan: PlanFile) -> None:
+        """Set the controls to a plan that was opened, without telling anyone."""
+        self._data, self._kept = None, (plan.policy, plan.terms, plan.wishes)
+        for field in _SLIDERS:
+            record = next(part for part in (plan.workload, plan.policy, plan.terms) if hasattr(part, field))
+            self._slide(field, getattr(record, field))
+        self._quiet = True
+        for field in _NUMBERS:
+            self.by_field[field].value = _typed(getattr(plan.wishes, field))
+        for field in _SWITCHES:
+            self.by_field[field].value = getattr(plan if field == "prepare_on_gpu" else plan.wishes, field)
+        self.by_field["disk"].value = plan.policy.disk
+        self.by_field["provider"].value = plan.wishes.providers[0] if len(plan.wishes.providers) == 1 else ""
+        for name, control in self.stages.items():
+            control.value = _typed(dict(plan.changed_stages).get(name), 60)
+        self._quiet = False
 
     def _shown(self, field: str) -> list[tuple[str, float]]:
         decimals = 3 if field in _WHOLE else 0
@@ -116,8 +140,9 @@ class OfferControls(widgets.VBox):
         """What an offer must have. Raises InvalidJob."""
         asked: dict[str, Any] = {field: self.by_field[field].value for field in _SWITCHES if field in Wishes.model_fields}
         asked |= {field: _number(self.by_field[field], _NUMBERS[field]) for field in _NUMBERS}
-        provider = self.by_field["provider"].value
-        return Wishes(**asked, providers=(provider,) if provider else ())
+        kept, provider = self._kept[2], self.by_field["provider"].value
+        providers = (provider,) if provider else kept.providers if len(kept.providers) > 1 else ()
+        return Wishes(**({name: getattr(kept, name) for name in Wishes.model_fields} | asked | {"providers": providers}))
 
     def say(self, problem: str) -> None:
         """One sentence below the controls, or none."""
@@ -146,6 +171,11 @@ class OfferControls(widgets.VBox):
             control.description = translated(name, language)
         self._stages.set_title(0, translated("Times of single stages, in minutes", language))
         self._quiet = False
+
+
+def _typed(value: float | None, unit: float = 1) -> str:
+    """A number as one would type it; nothing for none."""
+    return "" if value is None else repr(value / unit)
 
 
 def _number(control: widgets.Text, name: str) -> float | None:

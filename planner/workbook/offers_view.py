@@ -31,7 +31,7 @@ from planner.pilot.calibrate import Calibration
 from planner.placement import Demand
 from planner.plan import Plan
 from planner.prices import REFRESHABLE, current_offers, refresh_prices
-from planner.ranking import Ranked, both_ways, cheapest, fastest, rank_offers
+from planner.ranking import Ranked, Wishes, both_ways, cheapest, fastest, rank_offers
 from planner.run_sentences import answer_text, spot_text
 from planner.storage import storage
 from planner.tables import titles
@@ -55,8 +55,11 @@ class OffersView(widgets.VBox):
         language: str,
         allow_refresh: bool = False,
         calibration: Callable[[], Calibration | None] = lambda: None,
+        narrowed: Callable[[Wishes], Wishes] = lambda wishes: wishes,
     ) -> None:
         self._plan, self._language, self._quiet, self._calibration = plan, language, False, calibration
+        self._narrowed = narrowed  # by the care for the data
+        self.picked: tuple[str, str, str, str, int] | None = None  # the offer that the user chose, by its key
         self.controls = OfferControls(self.draw)
         self.data: Profile | None = None  # the user's own, measured
         self.ranked: list[Ranked] = []
@@ -95,7 +98,7 @@ class OffersView(widgets.VBox):
         """Rank for the controls as they stand; what is wrong is said below them, and the last good page stays."""
         try:
             plan, calibration = self._plan(), self._calibration()
-            demand, wishes = self.controls.demand(plan.job), self.controls.wishes()
+            demand, wishes = self.controls.demand(plan.job), self._narrowed(self.controls.wishes())
             demand = replace(demand, assumptions=plan.assumptions, speed=calibration.speed if calibration else None)
             current = current_offers()
             self.ranked = rank_offers(demand, current.offers, load_providers(), load_gpus(), wishes, self._delivery())
@@ -116,7 +119,8 @@ class OffersView(widgets.VBox):
         ]
         self._quiet = True
         self.chosen.options = options
-        self.chosen.value = options[0][1] if options else None
+        picked = [index for _, index in options if self.ranked[index].offer.key == self.picked]
+        self.chosen.value = picked[0] if picked else options[0][1] if options else None
         self._quiet = False
         self._draw_chosen()
 
@@ -155,7 +159,8 @@ class OffersView(widgets.VBox):
         return "".join(parts)
 
     def _on_chosen(self, _change: Any) -> None:
-        if not self._quiet:
+        if not self._quiet and self.chosen.value is not None:
+            self.picked = self.ranked[self.chosen.value].offer.key
             self._draw_chosen()
 
     def _draw_chosen(self) -> None:

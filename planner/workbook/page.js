@@ -26,6 +26,10 @@ function render({ model, el }) {
     if (model.get("title")) document.title = model.get("title");
   }
 
+  function address() {
+    if (voila && model.get("link")) history.replaceState(null, "", model.get("link"));
+  }
+
   const watcher = new MutationObserver(() => nameSliders(el.closest(".planner-app") ?? document));
   const frame = requestAnimationFrame(() => {
     say();
@@ -37,12 +41,14 @@ function render({ model, el }) {
   });
   model.on("change:language", say);
   model.on("change:title", say);
+  model.on("change:link", address);
 
   return () => {
     cancelAnimationFrame(frame);
     watcher.disconnect();
     model.off("change:language", say);
     model.off("change:title", say);
+    model.off("change:link", address);
   };
 }
 

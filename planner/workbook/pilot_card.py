@@ -16,6 +16,7 @@ from planner.errors import PlannerError
 from planner.job import Job
 from planner.pilot.calibrate import Calibration
 from planner.pilot.compare import card_of
+from planner.pilot.record import Measurement
 from planner.pilot.run import GRACE_S, Run, devices, find_runs, missing_packages, start
 from planner.pilot_views import loss_chart, progress_text
 from planner.plan import Plan
@@ -48,7 +49,9 @@ class PilotCard(widgets.VBox):
         folder: Path | None = None,
         steps: int = 20,
         on_use: Callable[[Calibration | None], None] = lambda calibration: None,
+        on_measured: Callable[[Measurement], None] = lambda found: None,
     ) -> None:
+        self._on_measured = on_measured
         self._plan, self._language, self._runs = plan, language, runs
         self._cards, self._missing = devices(), missing_packages()
         self._run: Run | None = None
@@ -146,6 +149,7 @@ class PilotCard(widgets.VBox):
             self._draw()
             return
         self.comparison.show(found)
+        self._on_measured(found)
         self._draw()
         gpu = card_of(found)
         if gpu and not found.sharding and found.state != "cancelled":  # after the pilot: beside it, it would slow the steps down

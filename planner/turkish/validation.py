@@ -1,0 +1,56 @@
+"""What `planner validate` says: its tables, and why a row is skipped."""
+
+__all__ = ["VALIDATION"]
+
+VALIDATION: dict[str, str] = {
+    "run": "çalışma",
+    "quantity": "büyüklük",
+    "predicted": "öngörülen",
+    "measured": "ölçülen",
+    "error": "hata",
+    "verdict": "sonuç",
+    "median error": "medyan hata",
+    "90th percentile": "90. yüzdelik",
+    "bias": "yanlılık",
+    "in the 90 % band": "%90 bandında",
+    "all, at the level published": "tümü, yayımlandığı düzeyde",
+    "device": "kartta (device)",
+    "unspecified": "belirtilmemiş (unspecified)",
+    "oom_above": "bellek tükendi (oom_above)",
+    "method": "yöntem",
+    "source": "kaynak",
+    "card": "kart",
+    "not named": "adı verilmemiş",
+    "card unknown": "kart bilinmiyor",
+    "issue threads": "issue başlıkları",
+    "skipped": "atlandı",
+    "{count} rows": "{count} satır",
+    "{done} of {count}: {run}": "{done}/{count}: {run}",
+    '{count} of {rows} runs that ran out of memory are called "fits"': 'belleği tükenen {rows} çalışmadan {count} tanesine "sığar" deniyor',
+    '{count} of {rows} that ran are called "does not fit"': 'çalışmış {rows} taneden {count} tanesine "sığmaz" deniyor',
+    "{share} lie in the 90 % band": "{share} kadarı %90 bandında",
+    "{count} rows skipped": "{count} satır atlandı",
+    "{file} cannot be read ({problem})": "{file} okunamıyor ({problem})",
+    "{file} lacks the columns {missing}; see data/README.md": "{file} dosyasında {missing} sütunları yok; bkz. data/README.md",
+    "{name} is not stated": "{name} belirtilmemiş",
+    "{name} is {given}; it must be a whole number of 1 or more": "{name} {given}; 1 ya da daha büyük bir tam sayı olmalı",
+    "{name} {given}: no job says that": "{name} {given}: hiçbir iş bunu ifade etmez",
+    "a number cannot be read ({problem})": "bir sayı okunamıyor ({problem})",
+    "peak_mib is {given}; it must be a positive number of MiB": "peak_mib {given}; MiB cinsinden pozitif bir sayı olmalı",
+    "lora_targets {given!r} name no linear layer of {model}": "lora_targets {given!r}, {model} modelinin hiçbir doğrusal katmanının adı değil",
+    "an 8-bit GPTQ base: no job says that": "8 bitlik GPTQ temel modeli: hiçbir iş bunu ifade etmez",
+    "LOMO updates weights inside backward: no job says that": "LOMO ağırlıkları backward içinde günceller: hiçbir iş bunu ifade etmez",
+    "memory ran out while saving, after a training that fitted": "bellek, sığan bir eğitimden sonra kaydederken tükenmiş",
+    "offload to host memory in a way that the row does not tell": "ana belleğe, satırın söylemediği bir biçimde taşıma (offload) yapılmış",
+    "only a limit of the length is stated, and nothing tells how long the batches were": (
+        "yalnız bir uzunluk sınırı verilmiş; batch'lerin gerçekte ne kadar uzun olduğu bilinmiyor"
+    ),
+    "{count} GPUs without a way of sharing: layers placed on them one after another, which no job says": (
+        "paylaşım biçimi olmadan {count} GPU: katmanlar kartlara sırayla dizilmiş; hiçbir iş bunu ifade etmez"
+    ),
+    "{stack} has models of its own, which the dry run does not have": "{stack} kendi modellerini kullanır; kuru çalıştırmada bunlar yok",
+    "the dry run has no GPTQ layers": "kuru çalıştırmada GPTQ katmanları yok",
+    "no class of transformers has this model's own code": "bu modelin kendi kodu hiçbir transformers sınıfında yok",
+    "transformers 5 has fused experts, the run had linears": "transformers 5'te uzmanlar (experts) birleşik, çalışmada ise ayrı doğrusal katmanlardı",
+    "the dry run has FSDP2 and DDP only": "kuru çalıştırmada yalnızca FSDP2 ve DDP var",
+}
