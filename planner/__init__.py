@@ -3,6 +3,7 @@
 from planner.architecture import Architecture
 from planner.catalogues import find_gpu, find_model, load_gpus, load_models, load_offers, load_providers
 from planner.compute import step_time
+from planner.dataset import measure_dataset
 from planner.errors import PlannerError
 from planner.hub import load_model
 from planner.job import Job
@@ -17,5 +18,5 @@ from planner.workload import Workload
 __all__ = [
     "Architecture", "Assumptions", "Demand", "Job", "MemoryBreakdown", "Plan", "PlannerError", "Sharding", "Wishes", "Workload",
     "cards_that_fit", "cheapest", "fastest", "find_gpu", "find_model", "largest_that_fits", "load_gpus", "load_model", "load_models",
-    "load_offers", "load_providers", "make_plan", "memory_breakdown", "rank_offers", "remedies", "step_time", "sweep",
+    "load_offers", "load_providers", "make_plan", "measure_dataset", "memory_breakdown", "rank_offers", "remedies", "step_time", "sweep",
 ]  # fmt: skip

@@ -32,6 +32,8 @@ def profile_texts(profile: Profile, sequence_length: int, language: str = "en") 
         ),
         counted_text(profile, language),
     ]  # fmt: skip
+    if "messages" in profile.formats:
+        sentences.append(say("What a chat template puts around each message is not counted: a few tokens more."))
     if profile.malformed_rows:
         first = profile.malformed[0]
         sentences.append(

@@ -105,3 +105,22 @@ def test_only_what_the_owner_put_into_the_folder_can_be_chosen(app: Workbook) ->
     assert "36 usable rows" in app.data.texts.value
     without = Workbook()
     assert without.data.measure not in without.data.children[1].children
+
+
+def test_links_out_of_the_folder_circles_and_models_are_not_offered(tmp_path: Path) -> None:
+    folder = tmp_path / "opened"
+    for name in ("rows", "model", "leaky"):
+        (folder / name).mkdir(parents=True)
+    (tmp_path / "secret.jsonl").write_bytes(ROWS)
+    (folder / "rows" / "train.jsonl").write_bytes(ROWS)
+    (folder / "model" / "config.json").touch()
+    (folder / "leaky" / "train.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    (folder / "link.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    (folder / "round.jsonl").symlink_to(folder / "round.jsonl")
+    (folder / "later.jsonl").write_bytes(ROWS)
+    card = Workbook(folder=folder).data
+    assert card.chosen.options == ("later.jsonl", "rows")
+    (folder / "later.jsonl").unlink()
+    (folder / "later.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    card.measure.click()
+    assert "choose one that is offered" in card.status.value and card.profile is None

@@ -33,6 +33,9 @@ EXAMPLES: list[tuple[dict[str, Any], str, str]] = [
     ({"prompt": CHAT["messages"][:1], "completion": "beş"}, "prompt and completion", "kaç?\nbeş"),
     (CHAT, "messages", "kaç?\nbeş"),
     ({"conversations": [{"from": "human", "value": "kaç?"}, {"from": "gpt", "value": "beş"}]}, "messages", "kaç?\nbeş"),
+    (
+        {"messages": [*CHAT["messages"], {"role": "assistant", "content": None, "tool_calls": [{"id": 1}]}]}, "messages", "kaç?\nbeş",
+    ),
     ({"instruction": "say", "input": "kaç?", "output": "beş"}, "instruction, input and output", "say\nkaç?\nbeş"),
     ({"instruction": "say", "input": "", "output": "beş"}, "instruction, input and output", "say\nbeş"),
     ({"text": "düz", "label": 3}, "plain text", "düz"),
@@ -45,6 +48,7 @@ BAD_LINES: list[tuple[str, str]] = [
     ('{"text": "  "}', "the field text is empty"),
     ('{"text": 7}', "the field text is no text"),
     ('{"messages": []}', "the field messages is empty"),
+    ('{"messages": [{"role": "user", "content": ""}]}', "the field messages is empty"),
     (f'{{"messages": [{{"role": "{SECRET}"}}]}}', "a message in messages has no content"),
     ('"a"', "it is no object with named fields"),
     ('{"text": "\\ud800"}', "it has half of a surrogate pair"),
@@ -132,9 +136,13 @@ def test_of_a_folder_the_training_split_is_read(tmp_path: Path) -> None:
     (tmp_path / "README.txt").write_text("not a row\n")
     (tmp_path / "dataset_info.json").write_text("{}")
     (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "train-00002.jsonl").symlink_to(tmp_path / "train-00002.jsonl")
+    os.mkfifo(tmp_path / "train-00003.jsonl")
     found = measure_dataset(tmp_path)
     assert (found.rows, found.files, found.name) == (5, 2, tmp_path.name)
-    lines = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(tmp_path.glob("train*")))
+    lines = "".join(
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(tmp_path.glob("train*-of-*"))
+    )
     assert found.sha256 == hashlib.sha256(lines.encode()).hexdigest()
 
 
@@ -185,6 +193,7 @@ def test_an_endless_line_is_passed_over_and_never_held(tmp_path: Path) -> None:
         ("rows.bin", b"MZ\0\0", "is no text"),
         ("rows.csv", b"name,age\na,1\n", "of no known format"),
         ("rows.csv", b"t\xfdxt\na\n", "the header of"),
+        ("rows.csv", b"text,label\rgood,1\r", "the header of"),
         ("rows.parquet", b"PAR1 no more", "cannot be read as Parquet"),
         ("rows.arrow", b"ARROW1 no more", "cannot be read as Arrow"),
     ],

@@ -54,15 +54,18 @@ def _field(value: Any, name: str) -> str:
     """A text, or a list of messages as texts in their order."""
     if not isinstance(value, list):
         return _text(value, name)
-    if not value:
+    text = "\n".join(_message(message, name) for message in value)
+    if not text.strip():
         raise RowProblem("the field {detail} is empty", name)
-    return "\n".join(_message(message, name) for message in value)
+    return text
 
 
 def _message(message: Any, name: str) -> str:
     content = message.get("content", message.get("value")) if isinstance(message, dict) else None
     if isinstance(content, list):  # parts, of which images have no text
         content = "\n".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+    if content is None and isinstance(message, dict) and message.get("tool_calls"):
+        return ""  # arguments of a call are the template's to write
     if not isinstance(content, str):
         raise RowProblem("a message in {detail} has no content", name)
     return content

@@ -145,10 +145,10 @@ class Reader:
         """Records below a header. One whose quote never closes ends at the limit, and reading goes on behind it."""
         csv.field_size_limit(max(csv.field_size_limit(), self._limit))  # of the process; 128 KiB is too short for a text
         _, first = next(lines, (1, ""))
-        if isinstance(first, RowProblem):
+        delimiter = max("\t;,", key=first.count) if isinstance(first, str) else ","
+        header = _cells(first, delimiter) if isinstance(first, str) else None
+        if header is None:
             raise PlannerError("the header of {path!r} cannot be read; save the file as UTF-8", path=str(file))
-        delimiter = max("\t;,", key=first.count)
-        header = next(csv.reader([first], delimiter=delimiter), [])
         _check_columns(header, file)
         held: list[str] = []
         begun = size = quotes = 0
@@ -173,6 +173,7 @@ class Reader:
 
     def _columnar(self, opened: IO[bytes], file: Path, size: int) -> Iterator[tuple[int, Any]]:
         """Rows of Parquet, or of Arrow as the `datasets` library keeps it; in batches, of the columns that are known."""
+        rows = 0  # in the file, where its format says so
         try:
             import pyarrow as pa
             from pyarrow import parquet
@@ -185,6 +186,7 @@ class Reader:
                 # Not pre_buffer, and a small buffer: else whole row groups are held.
                 table = parquet.ParquetFile(opened, pre_buffer=False, buffer_size=_CHUNK_BYTES)
                 names = table.schema_arrow.names
+                rows = table.metadata.num_rows
                 batches = table.iter_batches(batch_size=256, columns=[name for name in names if name in FIELDS])
             else:
                 stream = pa.ipc.open_stream(opened)
@@ -195,10 +197,10 @@ class Reader:
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
-                self.done_bytes = before + min(opened.tell(), size)
+                self.done_bytes = before + (size * number // rows if rows else min(opened.tell(), size))
                 self._watch()
             self.done_bytes = before + size
-        except (pa.ArrowException, pa.ArrowInvalid) as error:
+        except pa.ArrowException as error:
             kind = self.format.capitalize()
             raise PlannerError("{path!r} cannot be read as {kind}; write it again", path=str(file), kind=kind) from error
 
@@ -230,7 +232,8 @@ def _found(path: Path) -> tuple[list[Path], str]:
         folders[:] = sorted(name for name in folders if not name.startswith(".")) if len(below.parts) < _DEEPEST else []
         for name in sorted(names):
             kind = SUFFIXES.get(Path(name).suffix.lower())
-            if kind and name not in _METADATA and not name.startswith((".", "cache-")):  # `datasets` keeps its maps in cache-*
+            # `datasets` keeps its maps in cache-*; is_file leaves out pipes and links that lead nowhere
+            if kind and name not in _METADATA and not name.startswith((".", "cache-")) and Path(folder, name).is_file():
                 found.setdefault(kind, []).append(Path(folder, name))
     if not found:
         raise PlannerError("the folder {path!r} holds no JSONL, CSV, Parquet, Arrow or text file", path=str(path))
@@ -286,10 +289,17 @@ def _json_lines(lines: Iterator[tuple[int, str | RowProblem]]) -> Iterator[tuple
             yield number, RowProblem("it is JSON that cannot be read: a number too long, or nested too deep")
 
 
-def _record(text: str, header: list[str], delimiter: str) -> Any:
+def _cells(text: str, delimiter: str) -> list[str] | None:
+    """Cells of one record; None where its quotes, or bare carriage returns, are none of CSV."""
     try:
-        cells = next(csv.reader([text], delimiter=delimiter, strict=True))
-    except (csv.Error, StopIteration):
+        return next(csv.reader([text], delimiter=delimiter, strict=True), None)
+    except csv.Error:
+        return None
+
+
+def _record(text: str, header: list[str], delimiter: str) -> Any:
+    cells = _cells(text, delimiter)
+    if cells is None:
         return RowProblem("its quotes are not those of CSV")
     if len(cells) > len(header):
         return RowProblem("it has more cells than the header")

@@ -17,6 +17,7 @@ DATA: dict[str, str] = {
     "At {length} tokens, {rows} of the rows are cut and {tokens} of all tokens lost; padded to that length, {padding} of what is computed is padding; packed, there are {gain} times fewer sequences.": "Dizi uzunluğu {length} token iken satırların {rows} kadarı kesilir ve token'ların {tokens} kadarı kaybolur; bu uzunluğa kadar doldurulursa hesaplananın {padding} kadarı dolgudur (padding); paketlenirse (packing) dizi sayısı {gain} kat azalır.",
     "Counted with the tokenizer of {model}, {rate} tokens a second on this machine.": "{model} tokenizer'ı ile sayıldı; bu makinede saniyede {rate} token.",
     "Tokens are an estimate, at {value} bytes each ({low} to {high} by language and vocabulary; {source}): {reason}.": "Token sayısı tahmindir, token başına {value} bayt ile (dile ve sözlüğe göre {low} – {high}; {source}): {reason}.",
+    "What a chat template puts around each message is not counted: a few tokens more.": "Sohbet şablonunun her mesaja eklediği birkaç token sayılmadı.",
     "no model is named": "model verilmedi",
     "the package 'tokenizers' is missing: pip install 'finetune-planner[data]'": "'tokenizers' paketi eksik: pip install 'finetune-planner[data]'",
     "the Hub gave no tokenizer.json for {model}": "Hub {model} için tokenizer.json vermedi",

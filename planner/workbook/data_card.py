@@ -23,6 +23,7 @@ from planner.units import format_percent
 from planner.workbook.chart import Chart
 from planner.workbook.file_input import FileInput
 from planner.workbook.page_html import folded, table_html
+from planner.workbook.pilot_controls import inside
 
 __all__ = ["DataCard"]
 
@@ -175,8 +176,14 @@ class DataCard(widgets.VBox):
         self._start(self.read_upload(name, content))
 
     def _on_measure(self, _button: widgets.Button) -> None:
-        if self._folder and self.chosen.value:
-            self._start(self.read(self._folder / self.chosen.value))
+        assert self._folder
+        try:
+            path = inside(self._folder, self.chosen.value, file=(self._folder / self.chosen.value).is_file())
+        except PlannerError as error:  # it has changed since it was offered
+            self._message = error
+            self.draw()
+            return
+        self._start(self.read(path))
 
     def _start(self, work: Any) -> None:
         self._task = asyncio.get_running_loop().create_task(work)
@@ -196,7 +203,11 @@ class DataCard(widgets.VBox):
 
 
 def _names(folder: Path) -> tuple[str, ...]:
-    """What can be measured in the owner's folder; links, which may lead out of it, cannot."""
-    inside = (path for path in (folder.iterdir() if folder.is_dir() else ()) if not path.is_symlink())
-    found = (path for path in inside if path.is_dir() or path.suffix.lower() in SUFFIXES)
-    return tuple(sorted(path.name for path in found if not path.name.startswith(".")))
+    """What can be measured in the owner's folder: files of rows, and folders of them that are no model's; links out of it cannot."""
+    names = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.suffix.lower() in SUFFIXES if path.is_file() else not (path / "config.json").exists():
+            with suppress(PlannerError):
+                inside(folder, path.name, file=path.is_file())
+                names.append(path.name)
+    return tuple(names)
