@@ -5,11 +5,12 @@ What is settled changes the plan: see `PlanFile.cared_wishes`, which offers must
 
 from typing import NamedTuple
 
+from planner.delivery import DeliveryAssumptions
 from planner.plan import Note
 from planner.planfile import PlanFile
 from planner.storage import storage
 
-__all__ = ["Check", "Copy", "checklist", "copies"]
+__all__ = ["Check", "Copy", "checklist", "copies", "transfer_s"]
 
 # What deletes a disk that outlives its machine. Source: the providers' command references (2026-12).
 _DELETE_DISK = {
@@ -31,6 +32,12 @@ class Copy(NamedTuple):
     where: str
     bytes: float
     delete: str
+
+
+def transfer_s(plan: PlanFile, assumptions: DeliveryAssumptions | None = None) -> float:
+    """How long the data take to reach the machine: their bytes at the rate of an office line, unless the plan sets the stage."""
+    moved = storage(plan.job, plan.workload, plan.policy, plan.sharding).dataset_bytes
+    return dict(plan.changed_stages).get("data transfer", moved / (assumptions or DeliveryAssumptions()).upload.value)
 
 
 class Check(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from planner.care import checklist, copies
+from planner.care import checklist, copies, transfer_s
 from planner.five_steps import Criterion, Step
 from planner.planfile import PlanFile
 from planner.sentences import method_name, note_text
@@ -106,6 +106,10 @@ def checklist_table(plan: PlanFile, language: str = "en") -> Table:
             if check.name == "classification"
             else note_text(check.note, language)
         )
+        if check.name == "transfer":
+            how = translated("{how}, about {time}", language).format(
+                how=how, time=format_duration(transfer_s(plan), language=language)
+            )
         rows.append((translated(_CHECKS[check.name], language), translated(words[check.settled], language), how))
     return Table(titles(language, "Care for the data", "State", "How"), tuple(rows))
 

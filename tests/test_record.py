@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from planner import Job, find_gpu, find_model, make_plan, step_time
-from planner.care import checklist, copies
+from planner import Job, find_gpu, find_model, load_gpus, load_offers, load_providers, make_plan, rank_offers, step_time
+from planner.care import checklist, copies, transfer_s
 from planner.cli import planner
 from planner.errors import PlannerError
 from planner.pilot.record import Measurement, write_measurement
@@ -225,3 +225,10 @@ def test_the_checklist_asks_more_of_personal_data() -> None:
         "deletion",
         "deleted",
     ]
+
+
+def test_the_transfer_takes_what_its_stage_takes() -> None:
+    ranked = rank_offers(PLAN.demand, load_offers()[:40], load_providers(), load_gpus())
+    path = next(row.delivery for row in ranked if row.delivery)
+    assert transfer_s(PLAN) == next(stage.seconds for stage in path.stages if stage.name == "data transfer")
+    assert transfer_s(PLAN.changed(changed_stages=(("data transfer", 60.0),))) == 60

@@ -75,6 +75,7 @@ _CARE = {
     "deletion recorded": "silme kaydı",
     "of the provider itself only": "yalnızca sağlayıcının kendi makineleri",
     "of anyone": "herkesinki olabilir",
+    "{how}, about {time}": "{how}, yaklaşık {time}",
     "encrypted": "şifreli",
     "not encrypted": "şifresiz",
     "{words}": "{words}",
