@@ -94,7 +94,7 @@ def _run(plan: PlanFile) -> str:
         f'out={kept}/"$RUN"\n'
         f'{start} --data rows.jsonl --output "$out" $steps\n'
         'if [ "$SKYPILOT_NODE_RANK" = 0 ]; then\n'
-        '  mkdir -p ~/record && cp "$out"/trainer_state.json "$out"/train_results.json ~/record/\nfi\n'
+        '  mkdir -p ~/record && cp "$out"/trainer_state.json "$out"/train_results.json "$out"/environment.json ~/record/\nfi\n'
     )
 
 

@@ -9,14 +9,18 @@ SCRIPT = '''\
     @COMMAND@
 
 Run again after an interruption it goes on from the last whole checkpoint in --output. There it leaves final/ (@RESULT@),
-trainer_state.json (loss and learning rate of every step) and train_results.json (time, and the peak of GPU memory): what a
-record is made from. A gated model is fetched with the token in the environment variable HF_TOKEN.
+trainer_state.json (loss and learning rate of every step), train_results.json (time, and the peak of GPU memory) and
+environment.json (versions): what a record is made from. A gated model is fetched with the token in the environment variable HF_TOKEN.
 """
 
 import argparse
+import json
 import os
+import platform
 import re
 import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -83,6 +87,15 @@ def last_checkpoint(folder):
     return str(max(found, key=lambda path: int(re.sub(r"\\D", "", path.name)))) if found else None
 
 
+def environment():
+    """The versions that this run has."""
+    found = {"python": platform.python_version()}
+    for name in ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers", "bitsandbytes", "deepspeed"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 def make_model(name):
 @BUILD@    return model
 
@@ -136,6 +149,8 @@ def main():
         metrics["peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
     trainer.save_metrics("train", metrics)
     trainer.save_state()
+    if trainer.is_world_process_zero():
+        (Path(given.output) / "environment.json").write_text(json.dumps(environment(), indent=1))
 @SAVE@    say(f"done: {given.output}")
 
 

@@ -80,6 +80,7 @@ class Experiment(Record):
     losses: tuple[float, ...] = ()  # of the run, as its trainer logged them
     evaluation: dict[str, float] = Field(default_factory=dict)  # last value of each figure
     train_s: Annotated[float, Field(ge=0)] | None = None
+    peak_reserved_bytes: NonNegativeInt | None = None  # of the run, as its script measured it
     checkpoints: tuple[FileHash, ...] = ()
 
     @model_validator(mode="before")
@@ -150,6 +151,8 @@ def _left_by_run(folder: Path) -> dict[str, Any]:
             if name.startswith("eval_") and isinstance(value, int | float)
         }
         found["train_s"] = next((float(entry["train_runtime"]) for entry in reversed(entries) if "train_runtime" in entry), None)
+    if (results := folder / "train_results.json").is_file():
+        found["peak_reserved_bytes"] = versioned(read_small(results, _MOST_BYTES), str(results), 0).get("peak_reserved_bytes")
     if (versions := folder / "environment.json").is_file():
         found["environment"] = {
             str(name): str(value) for name, value in versioned(read_small(versions, _MOST_BYTES), str(versions), 0).items()

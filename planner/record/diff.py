@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from planner.catalogues import find_gpu
 from planner.compute import step_time
 from planner.errors import PlannerError
-from planner.pilot.record import Measurement
 from planner.planfile import PlanFile
 from planner.record import Experiment
 
@@ -64,21 +63,20 @@ def outcomes(a: Experiment, b: Experiment) -> tuple[Outcome, ...]:
     pilots = (a.plan.pilot, b.plan.pilot)
     return (
         Outcome("predicted peak", a.prediction.device_bytes, b.prediction.device_bytes),
-        Outcome("measured peak", *map(_measured_peak, pilots)),
+        Outcome("measured peak", _measured_peak(a), _measured_peak(b)),
         Outcome("predicted step", a.prediction.step_s, b.prediction.step_s),
         Outcome("measured step", *(found.step_seconds if found else None for found in pilots)),
         Outcome("last loss", _last_loss(a), _last_loss(b)),
     )
 
 
-def _measured_peak(found: Measurement | None) -> float | None:
-    if found is None:
-        return None
-    return (
-        found.nvml.get("peak_used_bytes")
-        or max((phase.get("peak_reserved_bytes", 0) for phase in found.phases.values()), default=0)
-        or None
-    )
+def _measured_peak(record: Experiment) -> float | None:
+    """Bytes that the run's allocator held, else what its pilot's card held, else that pilot's allocator."""
+    found = record.plan.pilot
+    if record.peak_reserved_bytes or found is None:
+        return record.peak_reserved_bytes
+    reserved = max((phase.get("peak_reserved_bytes", 0) for phase in found.phases.values()), default=0)
+    return found.nvml.get("peak_used_bytes") or reserved or None
 
 
 def _last_loss(record: Experiment) -> float | None:
