@@ -1,4 +1,5 @@
-"""The exported TRL script really trains: two steps of a tiny model on this machine's processor, and on from its last checkpoint."""
+"""The exported TRL script really trains: two steps of a tiny model on this machine's processor, by one process or two, and on from
+its last checkpoint."""
 
 import ast
 import json
@@ -30,8 +31,11 @@ def _script(plan: PlanFile) -> str:
     return export(plan, "trl")["train.py"]
 
 
-def _run(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([sys.executable, "train.py", *map(str, arguments)], cwd=folder, capture_output=True, text=True)
+def _run(folder: Path, *arguments: object, ranks: int = 1) -> subprocess.CompletedProcess[str]:
+    launcher = [] if ranks == 1 else ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    done = subprocess.run(
+        [sys.executable, *launcher, "train.py", *map(str, arguments)], cwd=folder, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done
 
@@ -51,10 +55,12 @@ JOBS: dict[str, dict[str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 def test_two_steps_really_run(job: dict[str, Any], llama_3_8b: Architecture, tiny: Path, tmp_path: Path) -> None:
-    plan = PlanFile(job=Job(architecture=llama_3_8b, sequence_length=64, **job), policy=POLICY)
+    ranks = 2 if job["method"] == "full" else 1
+    sharding = Sharding("ddp", ranks) if ranks > 1 else None
+    plan = PlanFile(job=Job(architecture=llama_3_8b, sequence_length=64, **job), policy=POLICY, sharding=sharding)
     write_export(tmp_path, export(plan, "trl"))
     data = tiny_rows(tmp_path / "rows.jsonl")
-    out = _run(tmp_path, "--model", tiny, "--data", data, "--max-steps", 2).stdout
+    out = _run(tmp_path, "--model", tiny, "--data", data, "--max-steps", 2, ranks=ranks).stdout
     assert "float32 instead of bfloat16" in out
     assert len(re.findall(r"'loss': '?[\d.]+", out)) == 2
     assert all(4 < loss < 7 for loss in _losses(tmp_path))  # ln(320) = 5.8 of a model that knows nothing

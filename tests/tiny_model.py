@@ -1,6 +1,10 @@
-"""A random Llama of a few kB and its tokenizer, made on the spot: what a run without network and without a GPU trains."""
+"""A random Llama of a few kB and its tokenizer, made on the spot: what a run without network and without a GPU trains.
+
+python tests/tiny_model.py FOLDER
+"""
 
 import json
+import sys
 from pathlib import Path
 
 __all__ = ["ROWS", "tiny_model", "tiny_rows"]
@@ -36,3 +40,7 @@ def tiny_rows(path: Path) -> Path:
     """ROWS as JSON lines."""
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
     return path
+
+
+if __name__ == "__main__":
+    tiny_model(Path(sys.argv[1]))

@@ -113,8 +113,10 @@ def _imports(job: Job, tensor: bool) -> str:
     of_transformers += ["BitsAndBytesConfig"] if _bitsandbytes(job) else []
     of_transformers += ["Trainer"] if job.loss == "plain" else []
     lines = [f"from peft import {', '.join(peft)}"] if peft else []
-    lines += [f"from transformers import {', '.join([*of_transformers, 'set_seed'])}", "from trl import SFTConfig, SFTTrainer"]
-    return "\n".join((["from accelerate import ParallelismConfig"] if tensor else []) + lines)
+    lines.append(f"from transformers import {', '.join([*of_transformers, 'set_seed'])}")
+    lines += ["from transformers.distributed import DistributedConfig"] if tensor else []
+    lines.append("from trl import SFTConfig, SFTTrainer")
+    return "\n".join(lines)
 
 
 def _bitsandbytes(job: Job) -> bool:
@@ -168,7 +170,11 @@ def _build(plan: PlanFile) -> list[str]:
     ]
     if kind in _WHOLE:
         lines.append('    device_map={"": int(os.environ.get("LOCAL_RANK", 0))} if CUDA else None,')
-    lines += ['    tp_plan="auto",'] if kind == "tensor" else []
+    lines += (
+        [f"    distributed_config=DistributedConfig(tp_size={plan.sharding.num_gpus}),"]
+        if plan.sharding and kind == "tensor"
+        else []
+    )
     if job.quantization == "int8":
         lines.append("    quantization_config=BitsAndBytesConfig(load_in_8bit=True),")
     elif _bitsandbytes(job):
@@ -199,7 +205,10 @@ def _build(plan: PlanFile) -> list[str]:
             *(f"    {name}={_literal(value)}," for name, value in _peft_fields(job).items()),
             ")",
         ]
-        lines += [f"model = get_peft_model(model, adapter, autocast_adapter_dtype={fp32})", "model.print_trainable_parameters()"]
+        lines += [
+            f"model = get_peft_model(model, adapter, autocast_adapter_dtype={fp32})",
+            'say("{:,} of {:,} parameters are trained".format(*model.get_nb_trainable_parameters()))',
+        ]
     return lines
 
 
@@ -232,7 +241,8 @@ def _config(plan: PlanFile) -> dict[str, Any]:
         "report_to": "none",
         "disable_tqdm": True,
     }
-    return fields | ({"optim_args": "momentum=0.9"} if job.optimizer == "sgd-momentum" else {})
+    fields |= {"optim_args": "momentum=0.9"} if job.optimizer == "sgd-momentum" else {}
+    return fields | ({"ddp_find_unused_parameters": False} if plan.sharding and plan.sharding.kind == "ddp" else {})
 
 
 def _after(plan: PlanFile) -> list[str]:
@@ -280,5 +290,5 @@ def _own_notes(plan: PlanFile) -> list[str]:
     if kind == "zero3" and job.adapter:
         found.append("zero3: TRL needs adapters in the base's dtype, and makes gradient checkpointing reentrant")
     if kind == "tensor":
-        found.append("tensor: transformers divides the linear layers (tp_plan); not tried by the planner's tests")
+        found.append("tensor: transformers divides the linear layers (DistributedConfig); not tried by the planner's tests")
     return found

@@ -119,6 +119,7 @@ def main():
         optim=optimizer,
         bf16=@BF16@,
         fp16=@FP16@,
+        use_cpu=not CUDA,
         dataloader_pin_memory=CUDA,
 @CONFIG@    )
     tokenizer = AutoTokenizer.from_pretrained(given.model)
