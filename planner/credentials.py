@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.errors import InvalidJob
 
-__all__ = ["refuse_secrets", "secret_in"]
+__all__ = ["refuse_secrets", "secret_in", "without_secrets"]
 
 # What issuers publish of the form of their own, so that scanners find them. Source: the secret types of GitHub's secret scanning.
 _FORMS = {
@@ -28,6 +28,13 @@ _KINDS = {kind: re.compile(form) for kind, form in _FORMS.items()}
 def secret_in(text: str) -> str | None:
     """What kind of secret the text seems to hold; None where none is seen."""
     return next((kind for kind, form in _KINDS.items() if form.search(text)), None)
+
+
+def without_secrets(text: str) -> str:
+    """The text with what seems to be a secret taken out: for messages of other libraries, which may quote what they were given."""
+    for form in _KINDS.values():
+        text = form.sub("[secret]", text)
+    return text
 
 
 def refuse_secrets(values: Any) -> None:

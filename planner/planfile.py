@@ -27,6 +27,7 @@ from planner.storage import StoragePolicy
 from planner.workload import Workload
 
 __all__ = [
+    "VERSION",
     "Acceptance",
     "Care",
     "DataVersion",

@@ -115,6 +115,13 @@ def test_a_pilot_is_held_against_the_criteria_on_the_page() -> None:
     assert "failed" in app.steps.titles["pilot"].value
 
 
+def test_a_pilots_record_is_opened_into_the_plan() -> None:
+    app = Workbook(plan=PlanFile(job=QLORA), view="plan")
+    found = _measured(steps=6, losses=(6.0, 5.0, 4.0, 3.0, 2.0, 1.0), nvml={"peak_used_bytes": 10.0})
+    upload(app.steps.upload, found.model_dump_json().encode())
+    assert app.plan_file().pilot == found and "passed" in app.steps.titles["pilot"].value
+
+
 def test_care_for_the_data_narrows_the_offers() -> None:
     app = Workbook(view="offers")
     assert {row.provider.kind for row in app.offers.ranked if row.feasible} >= {"marketplace"}

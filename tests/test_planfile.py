@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from planner import Job, Sharding, find_model, load_gpus
 from planner.cli import planner
-from planner.credentials import secret_in
+from planner.credentials import secret_in, without_secrets
 from planner.errors import InvalidJob, PlannerError
 from planner.five_steps import STEPS, confirm, criteria, five_steps
 from planner.permalink import link_of, plan_of_link, plan_of_query
@@ -204,6 +204,12 @@ def test_no_secret_enters_a_plan(kind: str, secret: str) -> None:
         with pytest.raises(PlannerError) as problem:
             attempt()
         assert kind in str(problem.value) and secret not in str(problem.value)
+
+
+@pytest.mark.parametrize("secret", SECRETS.values())
+def test_a_message_is_shown_without_its_secret(secret: str) -> None:
+    text = without_secrets(f"401 for {secret} at the Hub")
+    assert secret_in(text) is None and text.startswith("401 for ") and text.endswith("at the Hub")
 
 
 def test_ordinary_words_are_no_secrets() -> None:

@@ -12,7 +12,7 @@ from planner.errors import PlannerError
 from planner.files import write_whole
 from planner.job import Job
 
-__all__ = ["Measurement", "measurement_of", "read_events", "read_measurement", "write_measurement"]
+__all__ = ["Measurement", "measurement_from_json", "measurement_of", "read_events", "read_measurement", "write_measurement"]
 
 _WARM_UP = 3  # steps that are left out of the speed
 
@@ -160,8 +160,17 @@ def write_measurement(path: Path, measurement: Measurement) -> None:
 def read_measurement(path: Path) -> Measurement:
     """A record that was written. Raises PlannerError where it is none."""
     try:
-        return Measurement.model_validate_json(path.read_bytes())
-    except (OSError, ValueError) as error:
+        return measurement_from_json(path.read_bytes(), str(path))
+    except OSError as error:
+        problem = str(error).splitlines()[0]
+        raise PlannerError("{path!r} is no record of a pilot ({problem})", path=str(path), problem=problem) from error
+
+
+def measurement_from_json(text: str | bytes, name: str) -> Measurement:
+    """The record in a text. Raises PlannerError where it is none."""
+    try:
+        return Measurement.model_validate_json(text)
+    except ValueError as error:
         raise PlannerError(
-            "{path!r} is no record of a pilot ({problem})", path=str(path), problem=str(error).splitlines()[0]
+            "{path!r} is no record of a pilot ({problem})", path=name, problem=str(error).splitlines()[0]
         ) from error

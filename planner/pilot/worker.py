@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from planner.credentials import without_secrets
 from planner.errors import PlannerError
 from planner.job import Job
 from planner.pilot.measure import Nvml, environment, memory
@@ -65,7 +66,7 @@ def main(path: str) -> int:
             state, values["problem"], values["during"] = "out of memory", _first_line(error), log.during
             values["allocator"] = {**memory(device), "num_ooms": torch.cuda.memory_stats().get("num_ooms", 0)}
         except PlannerError as error:
-            state, values["problem"] = "failed", str(error)
+            state, values["problem"] = "failed", without_secrets(str(error))
         except OSError:  # of the log: nothing more can be said there
             raise
         except Exception as error:  # noqa: BLE001 (of any library; the log says it in one line)
@@ -75,7 +76,7 @@ def main(path: str) -> int:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:400]
+    return without_secrets((str(error).strip() or type(error).__name__).splitlines()[0])[:400]
 
 
 if __name__ == "__main__":

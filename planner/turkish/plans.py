@@ -165,7 +165,7 @@ _WORKBOOK = {
     "Five steps, in one file. Nothing of it is stored here: save the file, or keep the link.": "Beş adım, tek dosyada. Burada hiçbiri saklanmaz: dosyayı kaydedin ya da bağlantıyı saklayın.",
     "Save the plan": "Planı kaydet",
     "Link to this plan": "Bu planın bağlantısı",
-    "Open a plan": "Plan aç",
+    "Open a plan or a pilot's record": "Plan ya da pilot kaydı aç",
     "Make the report": "Raporu hazırla",
     "Save the report": "Raporu kaydet",
     "For": "Hedef",

@@ -14,12 +14,13 @@ import ipywidgets as widgets
 from planner.dataset import Profile
 from planner.errors import PlannerError
 from planner.export import TARGETS, export
+from planner.files import versioned
 from planner.five_steps import STEPS, Step, confirm, five_steps
 from planner.permalink import link_of
-from planner.pilot.record import Measurement
+from planner.pilot.record import Measurement, measurement_from_json
 from planner.plan import compared_plans
 from planner.plan_views import STATES, STEP_NAMES, checklist_table, copies_table, criteria_table, settings_table, step_texts
-from planner.planfile import PlanFile, data_version, plan_from_json, plan_text
+from planner.planfile import VERSION, PlanFile, data_version, plan_from_json, plan_text
 from planner.report_page import report_html
 from planner.tables import methods_table
 from planner.texts import translated
@@ -102,7 +103,7 @@ class PlanView(widgets.VBox):
             f"<h2>{escape(say('From plan to run'))}</h2><p class='planner-hint'>"
             f"{escape(say('Five steps, in one file. Nothing of it is stored here: save the file, or keep the link.'))}</p>"
         )
-        self.upload.description, self.report.description = say("Open a plan"), say("Make the report")
+        self.upload.description, self.report.description = say("Open a plan or a pilot's record"), say("Make the report")
         self.target.description, self.export.description = say("For"), say("Make the training files")
         for button in self.confirm.values():
             button.description = say("Confirm this step")
@@ -196,6 +197,9 @@ class PlanView(widgets.VBox):
         try:
             if content is None:
                 raise PlannerError("{path!r} is larger than a plan or record can be", path=name)
+            if "steps_asked" in versioned(content, name, VERSION):  # a pilot's measurement.json
+                self.measured(measurement_from_json(content, name))
+                return
             plan = plan_from_json(content, name=name)
         except PlannerError as error:
             self._say(error)
