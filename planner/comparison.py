@@ -22,11 +22,14 @@ def dry_verdict_text(plan: Plan, found: DryRunSummary, language: str) -> str:
     gpu, ran_out = plan.gpu, found.ran_out
     if ran_out is not None:
         line = "Runs out of memory on {gpu} ({moment}): {asker} asks for {requested} with {allocated} allocated, {cached} cached, {free} free."
-        return say(line).format(
+        stops = say(line).format(
             gpu=gpu.label, moment=", ".join(say(part) for part in (ran_out.step, ran_out.phase) if part), asker=ran_out.asked_by,
             requested=gib(ran_out.requested_bytes), allocated=gib(ran_out.allocated_bytes), cached=gib(ran_out.cached_bytes),
             free=gib(ran_out.free_bytes),
         )  # fmt: skip
+        if found.verdict == "does not fit":
+            return stops
+        return f"{peak_verdict(found.verdict, found.peak, gpu, language, cards=cards_text(plan, language))} {stops}"
     if found.peak.device > gpu.usable_memory_bytes:
         line = "Tight on {gpu}: the step runs through only as the allocator gives back what it cached; else it takes {device}."
         return say(line).format(gpu=gpu.label, device=gib(found.peak.device))

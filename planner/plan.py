@@ -84,10 +84,8 @@ class Plan:
 
     @property
     def verdict(self) -> str:
-        """`fits` (with the whole band), `does not fit` (not even the band's lower end) or `tight`: the card lies inside the band."""
-        if self.memory.peak.low > self.gpu.usable_memory_bytes:
-            return "does not fit"
-        return "fits" if self.memory.peak.high <= self.gpu.usable_memory_bytes else "tight"
+        """`fits`, `tight` or `does not fit`, by the band of the prediction."""
+        return self.memory.peak.verdict(self.gpu.usable_memory_bytes)
 
     @property
     def notes(self) -> tuple[Note, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from html import escape
 from typing import Any, NamedTuple
 
 from planner.figures import COMPONENT_NAMES, INSTANT_NAMES
@@ -39,6 +40,20 @@ class Table(NamedTuple):
         import pandas as pd
 
         return pd.DataFrame(self.rows, columns=list(self.columns))
+
+    def _repr_html_(self) -> str:
+        """The same at the end of a notebook's cell: words to the left, figures to the right, nothing cut off."""
+
+        def cell(tag: str, text: str, like: str) -> str:
+            figure = len(like.split()) <= 2 and (like[:1].isdigit() or like[:1] in "+-–>$")
+            side = "right" if figure else "left"
+            return f'<{tag} style="text-align:{side};vertical-align:top;white-space:{"nowrap" if figure else "normal"}">{escape(text)}</{tag}>'
+
+        heads = "".join(
+            cell("th", title, first) for title, first in zip(self.columns, (*self.rows, self.columns)[0], strict=True)
+        )
+        body = "".join(f"<tr>{''.join(cell('td', text, text) for text in row)}</tr>" for row in self.rows)
+        return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
 
     def text(self) -> str:
         """The same for a terminal: names to the left, figures to the right."""

@@ -104,26 +104,34 @@ def group_table(rows: Sequence[Judged], group: str) -> Table:
     """Errors by `method`, `source` or `card`."""
     lines = []
     for name, found in grouped(rows)[group].items():
-        shown = (format_share(found[key]) for key in ("median_ape", "p90_ape", "bias"))
-        lines.append((name, str(found["n"]), *shown, format_share(found["coverage"])))
+        shown = (format_percent(found["median_ape"], 1), format_percent(found["p90_ape"], 1), format_share(found["bias"]))
+        lines.append((name, str(found["n"]), *shown, format_percent(found["coverage"])))
     return Table((group, *_COLUMNS), tuple(lines))
 
 
-def worst_table(rows: Iterable[Judged], count: int = 10) -> Table:
-    """The rows that are furthest off, and what their prediction rests on."""
-    measured = [row for row in rows if row.run.quantity != "oom_above"]
-    worst = sorted(measured, key=lambda row: -abs(row.error))[:count]
-    lines = [
-        (row.run.id, row.run.quantity, format_gib(row.predicted), format_gib(row.run.measured_bytes), format_share(row.error), row.explanation)
-        for row in worst
-    ]  # fmt: skip
-    return Table(("run", "quantity", "predicted", "measured", "error", "what the prediction rests on"), tuple(lines))
+def _rows_of(name: str) -> list[dict[str, str]]:
+    with (data_folder() / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def worst_table() -> Table:
+    """The runs that are furthest off with each publisher left out, as many as have a mechanism, and that (data/worst_rows.csv)."""
+    known = {row["id"]: row for row in _rows_of("worst_rows.csv")}
+    found = sorted(
+        ((predicted / row.run.measured_bytes - 1, predicted, row.run) for row, predicted, _ in left_out()),
+        key=lambda x: -abs(x[0]),
+    )
+    lines = []
+    for error, predicted, run in found[: len(known)]:
+        shown = (format_gib(predicted), format_gib(run.measured_bytes), format_share(error))
+        row = known.get(run.id, {"mechanism": "not looked at", "evidence": ""})
+        lines.append((run.id, run.quantity, *shown, row["mechanism"], row["evidence"]))
+    return Table(("run", "quantity", "predicted", "measured", "error", "mechanism", "evidence"), tuple(lines))
 
 
 def other_tools_table() -> Table:
     """Errors of other tools on published runs (data/other_tools.csv)."""
-    with (data_folder() / "other_tools.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = _rows_of("other_tools.csv")
     names = {"median_percent": "median error", "p90_percent": "90th percentile", "bias_percent": "bias"}
     lines = tuple((row["tool"], row["rows"], *(f"{float(row[name]):.1f} %" for name in names), row["date"]) for row in rows)
     return Table(("tool", "rows", *names.values(), "date"), lines)

@@ -80,7 +80,7 @@ def small_dry_run() -> DryRun:
     log.mark("end")
     job = Job(architecture=find_model("HuggingFaceTB/SmolLM2-135M"))
     replayed = replay(log.events, log.sizes)
-    return DryRun(job, log, replayed, Assumptions().context((8, 9)), (0, 1, 29), {"torch": "2.13.0"})
+    return DryRun(job, log, replayed, Assumptions().context((8, 9)), Assumptions().need_one_gpu, (0, 1, 29), {"torch": "2.13.0"})
 
 
 @pytest.fixture(scope="session")

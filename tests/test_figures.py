@@ -60,6 +60,7 @@ def test_tables_have_a_title_for_each_cell(llama_3_8b: Architecture, rtx_4090: G
     ):
         assert {len(row) for row in table.rows} == {len(table.columns)}
         assert list(table.frame().columns) == list(table.columns)
+        assert table._repr_html_().count("<td") == len(table.rows) * len(table.columns)
 
 
 def test_the_explanation_holds_every_line_with_its_source(llama_3_8b: Architecture, rtx_4090: Gpu) -> None:

@@ -14,8 +14,9 @@ from planner.memory import Assumptions, memory_breakdown
 from planner.validation.intervals import Ratio, band, coverage_left_out
 from planner.validation.left_out import left_out
 from planner.validation.published import Published, Skipped, published_run
-from planner.validation.report import judged, summary
+from planner.validation.report import Judged, judged, summary
 from planner.validation.shipped import MEASUREMENT_COLUMNS, cleaned
+from planner.validation_views import group_table, worst_table
 
 TABLE = data_folder() / "measurements.csv"
 with TABLE.open(encoding="utf-8", newline="") as opened:
@@ -112,6 +113,24 @@ def test_readme_shows_what_the_data_gives() -> None:
 def test_nine_of_ten_rows_of_left_out_publishers_lie_in_the_band() -> None:
     rows = left_out()
     assert 0.85 <= sum(held for _, _, held in rows) / len(rows) <= 0.95
+
+
+def test_each_of_the_twenty_worst_rows_has_its_mechanism() -> None:
+    with (data_folder() / "worst_rows.csv").open(encoding="utf-8") as file:
+        known = list(csv.DictReader(file))
+    worst = sorted(left_out(), key=lambda found: -abs(found[1] / found[0].run.measured_bytes - 1))[:20]
+    assert {row["id"] for row in known} == {found.run.id for found, _, _ in worst}, "look at the new ones, and say why"
+    assert all(row["mechanism"] and (row["evidence"] or row["mechanism"] == "unexplained") for row in known)
+    assert [row[0] for row in worst_table().rows] == [found.run.id for found, _, _ in worst]
+
+
+def test_errors_have_no_sign_and_bias_has_one() -> None:
+    found = [row for row in judged(map(published_run, ROWS)) if isinstance(row, Judged)]
+    for _, _, median, p90, bias, covered in group_table(found, "method").rows:
+        assert not any(text.startswith(("+", "-")) for text in (median, p90, covered))
+        assert bias == "0.0 %" or bias[0] in "+-"
+    html = group_table(found, "method")._repr_html_()
+    assert html.count("text-align:left") == html.count("<tr>")  # names; figures stand to the right
 
 
 def test_the_stored_bands_are_those_of_the_data() -> None:

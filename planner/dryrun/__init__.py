@@ -130,7 +130,8 @@ def dry_run(
     progress("replaying the allocator")
     options = allocator or AllocatorOptions()
     replayed = replay(log.events, log.sizes, options=options, capacity_bytes=capacity_bytes, empty_cache_at=log.emptied_at)
-    return DryRun(job, log, replayed, assumptions.context(capability), tuple(kept), versions)
+    band = assumptions.band(several_gpus=sharding is not None)
+    return DryRun(job, log, replayed, assumptions.context(capability), band, tuple(kept), versions)
 
 
 def block_kinds(job: Job) -> list[str]:

@@ -77,7 +77,9 @@ def summarised(found: DryRun, gpu: Gpu, *, seconds: float, options: AllocatorOpt
     if peak.device > usable:
         ran_out = _ran_out(found, int(usable - found.context.value), options)
     return DryRunSummary(
-        verdict="does not fit" if ran_out else "fits" if peak.high <= usable else "tight",
+        verdict=peak.verdict(usable)
+        if ran_out or peak.device <= usable
+        else "tight",  # by giving back what is cached it goes through
         peak=peak,
         allocated_at=found.allocated_at,
         components_at={instant: found.components_at(instant) for instant in found.allocated_at},

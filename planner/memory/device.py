@@ -1,6 +1,6 @@
 """From live tensors to what the card must hold: allocated <= reserved <= device, with a low-high band."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,6 +14,8 @@ __all__ = [
     "Assumption", "Assumptions", "Peak", "cached_logits", "context_key", "device_peak", "slack_key", "workspace_line",
 ]  # fmt: skip
 
+
+Verdict = Literal["fits", "tight", "does not fit"]
 
 _CUBLAS = "aten/src/ATen/cuda/CublasHandlePool.cpp: 8,519,680 B, 32 MiB on 9.0; twice, as the autograd thread has its own handle"
 _BANDS = "published runs (data/measurements.csv)"
@@ -116,6 +118,10 @@ class Peak(NamedTuple):
     device: Any
     low: Any
     high: Any
+
+    def verdict(self, usable_bytes: float) -> Verdict:
+        """`fits` (with the whole band), `does not fit` (not even the band's lower end) or `tight`: the card lies inside the band."""
+        return "does not fit" if self.low > usable_bytes else "fits" if self.high <= usable_bytes else "tight"
 
 
 def workspace_line(assumptions: Assumptions, compute_capability: tuple[int, int] | None) -> Line:

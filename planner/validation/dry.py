@@ -15,7 +15,7 @@ from planner.validation.published import Published
 
 __all__ = ["default_cache", "dry_run_peaks"]
 
-_VERSION = 1  # of what is stored
+_VERSION = 2  # of what is stored
 
 
 def default_cache() -> Path:

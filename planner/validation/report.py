@@ -48,11 +48,9 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """As planner.plan gives it: the whole band, none of it, or part of it is within the card."""
+        """As planner.plan gives it."""
         usable = self.usable_bytes
-        if usable is None:
-            return "card unknown"
-        return "does not fit" if self.peak.low > usable else "fits" if self.peak.high <= usable else "tight"
+        return "card unknown" if usable is None else self.peak.verdict(usable)
 
     @property
     def explanation(self) -> str:
