@@ -11,6 +11,7 @@ from planner.catalogues import load_gpus, load_models
 from planner.dryrun.summary import DryRunSummary
 from planner.errors import PlannerError
 from planner.job import METHODS
+from planner.pilot import run
 from planner.workbook import Workbook
 
 
@@ -53,6 +54,15 @@ def test_each_control_sets_its_field_and_moves_the_plot(app: Workbook, field: st
     control(app, field).value = value
     assert getattr(app.job(), field) == value
     assert app.charts["instant"].spec != before
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [([], "rtx-4090-24"), (["Some Card"], "rtx-4090-24"), (["NVIDIA H200", "Tesla T4"], "h200-sxm-141"), (["Tesla T4"], "t4")],
+)
+def test_the_attached_card_is_preselected(names: list[str], chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "devices", lambda: names)
+    assert control(Workbook(gpu="attached"), "gpu").value == chosen
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -11,14 +11,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from planner.errors import PlannerError
+from planner.catalogues import find_gpu
+from planner.errors import PlannerError, UnknownName
 from planner.files import write_whole
+from planner.hardware import Gpu
 from planner.job import Job
 from planner.pilot.record import Measurement, measurement_of, read_events, write_measurement
 from planner.pilot.request import Request, check_request
 from planner.sharding import Sharding
 
-__all__ = ["GRACE_S", "Run", "devices", "find_runs", "missing_packages", "start"]
+__all__ = ["GRACE_S", "Run", "attached_gpu", "devices", "find_runs", "missing_packages", "start"]
 
 _NEEDED = ("torch", "transformers", "peft", "bitsandbytes", "accelerate")
 GRACE_S = 20.0  # between asking a pilot to end and ending it
@@ -41,6 +43,14 @@ def devices() -> list[str]:
         return [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
     except Exception:  # noqa: BLE001  no driver, no library, no permission: no card that could be used
         return []
+
+
+def attached_gpu() -> Gpu | None:
+    """The first attached card that the catalogue knows; None where there is none."""
+    for name in devices():
+        with contextlib.suppress(UnknownName):
+            return find_gpu(name)
+    return None
 
 
 @dataclass

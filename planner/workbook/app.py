@@ -21,6 +21,7 @@ from planner.nodes import cards_needed
 from planner.permalink import link_of, plan_of_query
 from planner.pilot.calibrate import Calibration
 from planner.pilot.record import Measurement
+from planner.pilot.run import attached_gpu
 from planner.plan import Plan, cards_that_fit, compared_plans, largest_that_fits, make_plan, sweep
 from planner.planfile import PlanFile
 from planner.ranking import Wishes
@@ -43,7 +44,7 @@ __all__ = ["Workbook"]
 
 _LANGUAGES = (("English", "en"), ("Türkçe", "tr"))
 VIEWS = {"memory": "Memory", "offers": "Cards and offers", "plan": "Plan and run"}
-_MODEL = "meta-llama/Llama-3.1-8B"
+_MODEL, _GPU = "meta-llama/Llama-3.1-8B", "rtx-4090-24"
 _TITLE = "Fine-tuning memory planner"
 _CHART_TITLES = {
     "method": "Memory by method", "instant": "Memory at each instant of a step", "length": "Against sequence length",
@@ -56,8 +57,8 @@ _LANDMARKS = ("t4", "rtx-4090-24", "a100-sxm4-40", "a100-sxm4-80", "b200-sxm")
 class Workbook(widgets.VBox):
     """One app. `job()` reads the controls into a Job; `refresh()` draws from it; nothing else holds state.
 
-    `language` is en or tr. `allow_hub` lets a name that is not in the catalogue be looked up on the Hugging Face Hub; files on
-    this machine are never read from the search box. `allow_dry_run` lets a visitor start a process that takes a processor for half
+    `language` is en or tr; `gpu` the id of a card, or attached for this machine's own. `allow_hub` lets a name that is not
+    in the catalogue be looked up on the Hugging Face Hub; files on this machine are never read from the search box. `allow_dry_run` lets a visitor start a process that takes a processor for half
     a minute and about 0.5 GiB of memory. `allow_refresh` shows a button that fetches today's prices.
     `allow_pilot` lets a visitor train on the attached GPU. A visitor's own file is measured and deleted; `folder` is the one folder of
     this machine whose rows and weights a visitor's measuring and pilots may read. `view` is memory, offers or plan; `plan` is one that
@@ -68,7 +69,7 @@ class Workbook(widgets.VBox):
         self,
         *,
         model: str = _MODEL,
-        gpu: str = "rtx-4090-24",
+        gpu: str = _GPU,
         language: str = "en",
         allow_hub: bool = False,
         allow_dry_run: bool = True,
@@ -83,6 +84,8 @@ class Workbook(widgets.VBox):
         self._later: asyncio.TimerHandle | None = None
         self.language = widgets.ToggleButtons(options=_LANGUAGES, value=language)
         self.language.add_class("planner-language")
+        if gpu == "attached":
+            gpu = own.id if (own := attached_gpu()) else _GPU
         self.controls = Controls(self._on_change, model=model, gpu=gpu)
         self.page = Page(language=language)
         self.heading, self.verdict, self.methods, self.why, self.cards = (widgets.HTML() for _ in range(5))
