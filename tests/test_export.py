@@ -208,6 +208,7 @@ def test_skypilot_knows_every_field(llama_3_8b: Architecture) -> None:
     for plan, files, values in _exported(llama_3_8b, "skypilot"):
         assert misfits(values, fields["task"], {}) == []
         assert misfits(values["resources"], fields["resources"], {}) == []
+        assert ("flash-attn" in values["setup"]) == (plan.job.attention == "flash")
         for mount in values.get("file_mounts", {}).values():
             assert misfits(mount, fields["storage"], {}) == []
         assert "train.py" in files and "train.py --data rows.jsonl" in values["run"]

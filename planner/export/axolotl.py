@@ -132,6 +132,8 @@ def _own_notes(plan: PlanFile) -> list[str]:
     job, found = plan.job, ["rows.jsonl beside this file is what is trained on; datasets names its format"]
     if not plan.data.format:
         found.append("the plan does not say the format of the rows: messages are taken for it")
+    if row_format(plan) == "messages":
+        found.append("the chat template is the tokenizer's own; where it has none, add chat_template: chatml")
     if job.lora_alpha != int(job.lora_alpha):
         found.append(f"lora_alpha {job.lora_alpha}: Axolotl takes whole numbers")
     if job.quantization not in ("none", "gptq") and not job.kbit_preparation:

@@ -11,8 +11,8 @@ from planner.planfile import PlanFile
 from planner.stacks import STACKS
 
 __all__ = [
-    "DTYPES", "accelerate_yaml", "deepspeed_json", "evaluation_rows", "held_out_share", "notes", "ram_efficient", "requirements", "row_format",
-    "targets", "zero_stage",
+    "DTYPES", "FLASH", "accelerate_yaml", "deepspeed_json", "evaluation_rows", "held_out_share", "notes", "ram_efficient",
+    "requirements", "row_format", "targets", "zero_stage",
 ]  # fmt: skip
 
 # torch's names. Source: planner/dryrun/model.py, DTYPES.
@@ -23,7 +23,7 @@ _TRIED = {
     "torch": "2.13.0", "transformers": "5.25.0", "trl": "1.16.0", "peft": "0.21.2", "accelerate": "1.16.0",
     "datasets": "5.2.0", "bitsandbytes": "0.50.2",
 }  # fmt: skip
-_DEEPSPEED, _FLASH, _GPTQ = "deepspeed==0.19.8", "flash-attn==2.8.3.post2", "gptqmodel==7.7.0"  # read, not run
+_DEEPSPEED, FLASH, _GPTQ = "deepspeed==0.19.8", "flash-attn==2.8.3.post2", "gptqmodel==7.7.0"  # read, not run
 
 
 def requirements(plan: PlanFile) -> str:
@@ -37,9 +37,7 @@ def requirements(plan: PlanFile) -> str:
     lines += [_GPTQ] if job.quantization == "gptq" else []
     text = commented([f"What train.py was tried with; {MARK}"]) + "\n".join(lines) + "\n"
     if job.attention_used == "flash":
-        text += commented(
-            [f"flash attention is built against torch: pip install --no-build-isolation {_FLASH}, after the others"]
-        )
+        text += commented([f"flash attention is built against torch: pip install --no-build-isolation {FLASH}, after the others"])
     return text
 
 

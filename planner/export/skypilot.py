@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from planner.catalogues import find_gpu
-from planner.export.shared import notes
+from planner.export.shared import FLASH, notes
 from planner.export.text import header, yaml_text
 from planner.export.trl import trl_files
 from planner.planfile import PlanFile
@@ -34,7 +34,7 @@ CARDS = {
 }  # fmt: skip
 _BUCKET = re.compile(r"(?:s3|gs|r2|oci|cos|nebius|https)://\S+")
 _HOW = (
-    "Put rows.jsonl and this folder's files together, set HF_TOKEN where the model is gated, then",
+    "Put rows.jsonl beside this file; where the model is gated, have HF_TOKEN in your environment, else leave --secret out. Then",
     "  sky launch -c plan --secret HF_TOKEN --env RUN=pilot skypilot.yaml    20 steps first",
     "  sky jobs launch --secret HF_TOKEN skypilot.yaml                       the whole run; an interrupted one goes on elsewhere",
     "  rsync -av plan:~/record/ record/ && sky down plan                     brings the record back, ends the machine",
@@ -64,7 +64,7 @@ def _values(plan: PlanFile) -> dict[str, Any]:
         "workdir": ".",
         "envs": {"RUN": "training"},
         "secrets": {"HF_TOKEN": ""},
-        "setup": "set -e\npython3 -m venv ~/environment\n~/environment/bin/pip install -r requirements.txt\n",
+        "setup": _setup(plan),
         "run": _run(plan),
     }
     if bucket := _bucket(plan):
@@ -78,6 +78,13 @@ def _card(plan: PlanFile) -> str:
 
 def _bucket(plan: PlanFile) -> str:
     return plan.hand_over.checkpoints if _BUCKET.fullmatch(plan.hand_over.checkpoints) else ""
+
+
+def _setup(plan: PlanFile) -> str:
+    lines = ["set -e", "python3 -m venv ~/environment", "~/environment/bin/pip install -r requirements.txt"]
+    if plan.job.attention_used == "flash":
+        lines.append(f"~/environment/bin/pip install --no-build-isolation {FLASH}")
+    return "\n".join(lines) + "\n"
 
 
 def _run(plan: PlanFile) -> str:

@@ -129,7 +129,7 @@ def _prepared(job: Job) -> bool:
 
 def _cast_back(job: Job) -> bool:
     """Whether embeddings and head become 16-bit again after the k-bit preparation: see planner.stacks."""
-    return _prepared(job) and widths(job).vectors == 2
+    return _bitsandbytes(job) and _prepared(job) and widths(job).vectors == 2
 
 
 def _peft_class(job: Job) -> str:
