@@ -57,12 +57,13 @@ _LANDMARKS = ("t4", "rtx-4090-24", "a100-sxm4-40", "a100-sxm4-80", "b200-sxm")
 class Workbook(widgets.VBox):
     """One app. `job()` reads the controls into a Job; `refresh()` draws from it; nothing else holds state.
 
-    `language` is en or tr; `gpu` the id of a card, or attached for this machine's own. `allow_hub` lets a name that is not
-    in the catalogue be looked up on the Hugging Face Hub; files on this machine are never read from the search box. `allow_dry_run` lets a visitor start a process that takes a processor for half
-    a minute and about 0.5 GiB of memory. `allow_refresh` shows a button that fetches today's prices.
-    `allow_pilot` lets a visitor train on the attached GPU. A visitor's own file is measured and deleted; `folder` is the one folder of
-    this machine whose rows and weights a visitor's measuring and pilots may read. `view` is memory, offers or plan; `plan` is one that
-    was saved, else the one in the page's address, as Voila hands it on.
+    `language` is en or tr; `gpu` the id of a card, or attached for this machine's own. `allow_hub` lets a name that is not in
+    the catalogue be looked up on the Hugging Face Hub; files on this machine are never read from the search box.
+    `allow_dry_run` lets a visitor start a process that takes a processor for half a minute and about 0.5 GiB of memory.
+    `allow_refresh` shows a button that fetches today's prices. `allow_pilot` lets a visitor train on the attached GPU. A
+    visitor's own file is measured and deleted; `folder` is the one folder of this machine whose rows and weights a visitor's
+    measuring and pilots may read. `view` is memory, offers or plan; `plan` is one that was saved, else the one in the page's
+    address, as Voila hands it on.
     """
 
     def __init__(
