@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from planner.catalogues import find_model
 from planner.dryrun import DryRun, process
 from planner.dryrun.process import dry_run_in_process
 from planner.dryrun.summary import DryRunSummary, summarised
+from planner.dryrun.turns import WAITING, turn
 from planner.errors import PlannerError
 from planner.hardware import Gpu
 from planner.job import Job
@@ -198,3 +200,68 @@ def test_a_real_one_is_small_and_leaves_no_torch_here(rtx_4090: Gpu) -> None:
     assert found.verdict == "fits"
     assert texts[0] == process.LOADING and len(texts) > 3
     assert before or "torch" not in sys.modules
+
+
+# ---- turns -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no turns are kept there")
+def test_a_third_dry_run_waits_until_one_of_two_has_ended(tmp_path: Path) -> None:
+    told: list[str] = []
+    at_once: list[int] = []
+
+    async def one(running: set[int], number: int) -> None:
+        async with turn(told.append, tmp_path):
+            running.add(number)
+            at_once.append(len(running))
+            await asyncio.sleep(0.05)
+            running.discard(number)
+
+    async def five() -> None:
+        running: set[int] = set()
+        await asyncio.gather(*(one(running, number) for number in range(5)))
+
+    asyncio.run(five())
+    assert max(at_once) == 2
+    assert len(at_once) == 5
+    assert told == [WAITING] * 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no turns are kept there")
+def test_a_turn_is_free_again_when_its_holder_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, sys, time; from pathlib import Path; from planner.dryrun.turns import turn\n"
+        "async def hold():\n"
+        "    async with turn(print, Path(sys.argv[1])): print('held', flush=True); time.sleep(60)\n"
+        "asyncio.run(hold())"
+    )
+    holders = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told: list[str] = []
+
+    async def wait() -> None:
+        async with turn(told.append, tmp_path):
+            pass
+
+    async def third() -> None:
+        waiting = asyncio.create_task(wait())
+        await asyncio.sleep(0.2)
+        assert told == [WAITING]
+        assert not waiting.done()
+        holders[0].kill()
+        await waiting
+
+    try:
+        assert [holder.stdout.readline() for holder in holders if holder.stdout] == ["held\n"] * 2
+        asyncio.run(third())
+    finally:
+        for holder in holders:
+            holder.kill()
+            holder.communicate()
+
+
+def test_without_a_place_for_turns_nothing_waits(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with turn(pytest.fail, tmp_path / "missing"):
+            pass
+
+    asyncio.run(go())

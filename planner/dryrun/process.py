@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict
 from planner.catalogues import find_gpu
 from planner.dryrun import dry_run
 from planner.dryrun.summary import DryRunSummary, summarised
+from planner.dryrun.turns import turn
 from planner.errors import PlannerError
 from planner.hardware import Gpu
 from planner.job import Job
@@ -64,7 +65,17 @@ async def dry_run_in_process(
     sharding: Sharding | None = None,
     command: tuple[str, ...] = _COMMAND,
 ) -> DryRunSummary:
-    """The summary of a dry run of `job` for `gpu`; cancelling the task stops the process. Raises PlannerError, one sentence."""
+    """The summary of a dry run of `job` for `gpu`; cancelling the task stops the process. Raises PlannerError, one sentence.
+
+    It waits for its turn where the machine has as many dry runs as it takes at once.
+    """
+    async with turn(progress):
+        return await _dry_run(job, gpu, progress, sharding, command)
+
+
+async def _dry_run(
+    job: Job, gpu: Gpu, progress: Callable[[str], None], sharding: Sharding | None, command: tuple[str, ...]
+) -> DryRunSummary:
     packages = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     offline = {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "PYTHONPATH": packages}
     try:
