@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
@@ -53,21 +55,21 @@ __all__ = ["main"]
 def planner(context: click.Context, port: int | None, no_browser: bool) -> None:
     """Plan the memory of a fine-tuning job. Without a command: open the workbook in the browser."""
     if context.invoked_subcommand is None:
-        _app(port, no_browser)
+        context.invoke(app, port=port, no_browser=no_browser)
 
 
 @planner.command()
 @click.option("--port", type=int, default=None, help="port on this machine; else the first free one from 8866")
-@click.option("--no-browser", is_flag=True)
-def app(port: int | None, no_browser: bool) -> None:
-    """Serve the workbook with Voila on this machine."""
-    _app(port, no_browser)
-
-
-def _app(port: int | None, no_browser: bool) -> None:
+@click.option("--no-browser", is_flag=True, help="do not open a browser")
+@click.option("--ip", default="127.0.0.1", show_default=True, help="address to listen on; 0.0.0.0 is every one of this machine")
+@click.option("--token", default="", envvar="PLANNER_TOKEN", help="a word that visitors must give (or PLANNER_TOKEN)")
+@click.option("--notebook", type=click.Path(path_type=Path), default=None, help="a notebook of your own, with your own switches")
+def app(port: int | None, no_browser: bool, ip: str, token: str, notebook: Path | None) -> None:
+    """Serve the workbook with Voila, on this machine only unless asked otherwise."""
     from planner.serve import serve_app
 
-    serve_app(port=port, open_browser=not no_browser)
+    os.environ.pop("PLANNER_TOKEN", None)  # the kernels of visitors inherit the rest
+    serve_app(port=port, open_browser=not no_browser, ip=ip, token=token, notebook=notebook)
 
 
 @planner.command()

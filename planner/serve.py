@@ -13,10 +13,12 @@ from tempfile import TemporaryDirectory
 
 from planner.errors import PlannerError
 from planner.plotly_js import plotly_js
+from planner.visitors import HEADERS, at_most
 
-__all__ = ["notebooks_folder", "serve_app", "serve_lab"]
+__all__ = ["MOST_VISITORS", "notebooks_folder", "serve_app", "serve_lab"]
 
 _PACKAGE = Path(__file__).parent
+MOST_VISITORS = 60  # kernels of about 70 MB: half of a machine with 8 GiB
 
 
 def notebooks_folder() -> Path:
@@ -27,8 +29,22 @@ def notebooks_folder() -> Path:
     raise PlannerError("the notebooks are missing from this installation; install the package again")
 
 
-def serve_app(*, port: int | None = None, open_browser: bool = True, ip: str = "127.0.0.1", notebook: Path | None = None) -> None:
-    """Serve the workbook (or another notebook) with Voila: no code cells, no files, no other API, idle kernels ended."""
+def serve_app(
+    *,
+    port: int | None = None,
+    open_browser: bool = True,
+    ip: str = "127.0.0.1",
+    token: str = "",
+    notebook: Path | None = None,
+    most_visitors: int = MOST_VISITORS,
+) -> None:
+    """Serve the workbook (or another notebook) with Voila: no code cells, no files, no other API, idle kernels ended.
+
+    With a `token` a visitor signs in with it, or opens the page with ?token=TOKEN once.
+    """
+    notebook = notebook or notebooks_folder() / "workbook.ipynb"
+    if not notebook.is_file():
+        raise PlannerError("there is no notebook {path}", path=str(notebook))
     _need("voila", "the app")
     port = _free_port(ip, port, first=8866)
     _find_template()
@@ -37,7 +53,10 @@ def serve_app(*, port: int | None = None, open_browser: bool = True, ip: str = "
 
     config = Config(
         {
-            "Voila": {"ip": ip, "port": port, "port_retries": 0, "open_browser": open_browser, "log_level": "ERROR"},
+            "Voila": {
+                "ip": ip, "port": port, "port_retries": 0, "open_browser": open_browser, "log_level": "ERROR", "token": token,
+                "tornado_settings": {"headers": HEADERS},
+            },
             "VoilaConfiguration": {
                 "template": "planner",
                 "allow_template_override": "NO",
@@ -46,21 +65,24 @@ def serve_app(*, port: int | None = None, open_browser: bool = True, ip: str = "
                 "show_tracebacks": False,
                 "file_allowlist": [],
                 "file_denylist": [".*"],
+                "prelaunch_hook": at_most(most_visitors),
                 # What the page needs and nothing else that happens to be installed.
                 "extension_allowlist": ["@jupyter-widgets/jupyterlab-manager", "@voila-dashboards/widgets-manager8", "anywidget"],
             },
             # A closed tab does not stop its kernel (seen every time), so idle ones are ended.
             "MappingKernelManager": {"cull_interval": 60, "cull_idle_timeout": 600, "cull_connected": False},
         }
-    )
+    )  # fmt: skip
     with TemporaryDirectory() as folder:
         # The page fetches plotly.js from here while the kernel starts; without this the kernel would send it afterwards.
         (Path(folder) / "plotly.min.js").write_text(plotly_js(), encoding="utf-8")
         config.VoilaConfiguration.extra_labextensions_path = [folder]
         config.VoilaConfiguration.resources = {"plotly_url": "voila/labextensions/plotly.min.js"}
         app = Voila(config=config)
-        app.initialize([str(notebook or notebooks_folder() / "workbook.ipynb")])
+        app.initialize([str(notebook)])
         print(f"The workbook is at http://{ip}:{port}/ (Ctrl+C stops it)", flush=True)
+        if not token and ip not in ("127.0.0.1", "::1", "localhost"):
+            print("Whoever reaches this port can open it; --token WORD asks visitors for a word", flush=True)
         app.start()
 
 

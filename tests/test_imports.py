@@ -100,7 +100,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "report_command": {"job_options"},
         "validate_command": {"job_options"},
     },
-    {"serve": set(), "workbook": set(), "cli": {"serve"}},
+    {"visitors": set(), "serve": {"visitors"}, "workbook": set(), "cli": {"serve"}},
 ]
 LAYER_OF = {module: number for number, layer in enumerate(LAYERS) for module in layer}
 

@@ -29,6 +29,7 @@ from planner.dataset.examples import _FORMATS
 from planner.dataset.tokens import ESTIMATED
 from planner.delivery import STAGES
 from planner.dryrun.process import LOADING
+from planner.dryrun.turns import WAITING
 from planner.errors import _BOUNDS, _KINDS
 from planner.pilot.compare import DURING as PILOT_DURING
 from planner.pilot.compare import NAMES as PILOT_NAMES
@@ -41,6 +42,7 @@ from planner.turkish import TURKISH
 from planner.validate_command import read_rows
 from planner.validation.published import QUANTITIES
 from planner.validation.report import GROUPS, Judged, grouped, judged
+from planner.visitors import FULL
 
 PACKAGE = Path(figures.__file__).parent
 # Calls whose first string is shown; for `titles` and `Remedy` all strings are.
@@ -142,7 +144,7 @@ def shown() -> set[str]:
             found += _calls(ast.parse(path.read_text(encoding="utf-8")))
     found += [*figures.COMPONENT_NAMES.values(), *figures.INSTANT_NAMES.values(), *figures._FIELD_NAMES.values(), figures.RUNTIME]
     found += [name for name, _, _ in figures.PARTS]
-    found += [*timeline.PHASE_NAMES.values(), *comparison._LEVEL_NAMES.values(), *STEPS, LOADING, dryrun_card.CANCELLED]
+    found += [*timeline.PHASE_NAMES.values(), *comparison._LEVEL_NAMES.values(), *STEPS, LOADING, WAITING, dryrun_card.CANCELLED]
     found += [
         *sentences.METHOD_NAMES.values(),
         *sentences.VERDICTS.values(),
@@ -162,7 +164,7 @@ def shown() -> set[str]:
     )
     found += [*page_html.PILLS, app._TITLE, *app._CHART_TITLES.values(), "LoRA dropout"]
     found += [*pilot_controls.MODES.values(), *pilot_controls.LABELS.values(), *pilot_controls.PLACEHOLDERS.values()]
-    found += [pilot_card.ENDING, pilot_card.COMPARING]
+    found += [FULL, pilot_card.ENDING, pilot_card.COMPARING]
     found += [*offer_controls._NUMBERS.values(), *offer_controls._SWITCHES.values(), *app.VIEWS.values()]
     found += [label for label, _, _ in offer_controls._SLIDERS.values()] + [title for title, _ in offer_controls._GROUPS]
     found += [

@@ -1,8 +1,10 @@
 """The app without a browser: set a control, read the job; what is wrong stands beside its control and the page stays."""
 
 import asyncio
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -251,3 +253,33 @@ def test_the_kernel_of_a_dry_run_has_no_torch(dry_app: Workbook) -> None:
     before = "torch" in sys.modules
     asyncio.run(dry_app.dry_run.run())
     assert before or "torch" not in sys.modules
+
+
+NONSENSE: tuple[Any, ...] = (
+    None, True, -1, 1e308, 10**30, "x" * 300_000, "<script>document.title='x'</script>", "../../etc/passwd", "\x00\u202e",
+    [], [[["deep"]]] * 50, {"__class__": "x"}, [10**12] * 10,
+)  # fmt: skip
+
+
+def test_nonsense_in_any_control_leaves_a_page_that_still_answers(app: Workbook) -> None:
+    """What a browser may send over the wire goes into every synced value of every input: only ipywidgets' own refusal may be raised."""
+    from traitlets import TraitError
+
+    def below(widget: Any) -> Iterator[Any]:
+        yield widget
+        for child in getattr(widget, "children", ()):
+            yield from below(child)
+
+    for widget in list(below(app)):
+        state = widget.get_state()
+        for name in {"value", "index", "nothing"} & {*state, "nothing"}:
+            if {"value", "index"} & state.keys():
+                for value in NONSENSE:
+                    with contextlib.suppress(TraitError, TypeError):
+                        widget.set_state({name: value})
+    page = "".join(part.value for part in (app.verdict, app.why, app.controls.error, app.cards))
+    assert "<script>" not in page
+    fresh, app.language.value = Workbook(), "en"
+    app.open_plan(fresh.plan_file())
+    assert not errors(app)
+    assert app.verdict.value == fresh.verdict.value

@@ -3,6 +3,7 @@
 from planner.turkish.data import DATA
 from planner.turkish.exports import EXPORTS
 from planner.turkish.memory import MEMORY
+from planner.turkish.pages import PAGES
 from planner.turkish.pilots import PILOTS
 from planner.turkish.plans import PLANS
 from planner.turkish.runs import RUNS
@@ -10,4 +11,4 @@ from planner.turkish.validation import VALIDATION
 
 __all__ = ["TURKISH"]
 
-TURKISH: dict[str, str] = {**DATA, **EXPORTS, **MEMORY, **PILOTS, **PLANS, **RUNS, **VALIDATION}
+TURKISH: dict[str, str] = {**DATA, **EXPORTS, **MEMORY, **PAGES, **PILOTS, **PLANS, **RUNS, **VALIDATION}

@@ -201,7 +201,7 @@ class Controls(widgets.VBox):
         """Values of the job's fields that the chosen method reads; the others keep their defaults."""
         method = self.by_field["method"].value
         read = {"method", "quantization", *_CHOICES, *_SLIDERS, *_SWITCHES, "lora_dropout"} - _all_adapter_fields()
-        read |= set(ADAPTER_FIELDS[method]) & self.by_field.keys()
+        read |= set(ADAPTER_FIELDS.get(method, ())) & self.by_field.keys()
         if not experts:
             read.discard("experts_as_linears")
         if method == "prefix":  # PEFT has it without checkpointing only
@@ -218,7 +218,7 @@ class Controls(widgets.VBox):
     def show_relevant(self, *, experts: bool) -> None:
         """Hide what the chosen method does not read."""
         method, quantization = self.by_field["method"].value, self.by_field["quantization"].value
-        hidden = _all_adapter_fields() - set(ADAPTER_FIELDS[method])
+        hidden = _all_adapter_fields() - set(ADAPTER_FIELDS.get(method, ()))
         if quantization == "none":
             hidden |= {"double_quant", "kbit_preparation"}
         elif quantization == "int8":
