@@ -83,8 +83,10 @@ function render({ model, el }) {
 
   function describe() {
     plot.style.height = `${model.get("height")}px`;
-    plot.setAttribute("role", "img");
-    plot.setAttribute("aria-label", model.get("alt"));
+    const alt = model.get("alt"); // empty until the chart has something to say
+    for (const [name, value] of [["role", alt && "img"], ["aria-label", alt]]) {
+      value ? plot.setAttribute(name, value) : plot.removeAttribute(name);
+    }
   }
 
   async function draw() {
