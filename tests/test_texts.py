@@ -164,6 +164,7 @@ def shown() -> set[str]:
     )
     found += [*page_html.PILLS, app._TITLE, *app._CHART_TITLES.values(), "LoRA dropout"]
     found += [*pilot_controls.MODES.values(), *pilot_controls.LABELS.values(), *pilot_controls.PLACEHOLDERS.values()]
+    found += app.STATES.values()
     found += [FULL, pilot_card.ENDING, pilot_card.COMPARING]
     found += [*offer_controls._NUMBERS.values(), *offer_controls._SWITCHES.values(), *app.VIEWS.values()]
     found += [label for label, _, _ in offer_controls._SLIDERS.values()] + [title for title, _ in offer_controls._GROUPS]

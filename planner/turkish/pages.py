@@ -7,4 +7,11 @@ _VISITORS = {
     "waiting for another dry run to end": "başka bir kuru koşunun bitmesi bekleniyor",
 }
 
-PAGES = {**_VISITORS}
+_STATES = {
+    "Computing …": "Hesaplanıyor …",
+    "The connection to the app is lost; trying again. Inputs are off until then.": "Uygulamayla bağlantı koptu; yeniden deneniyor. O zamana kadar girişler kapalı.",
+    "This session has ended, so nothing here is computed any more. Your plan is in the page's address.": "Bu oturum sona erdi, artık hesap yapılmıyor. Planınız sayfanın adresinde duruyor.",
+    "Open it again": "Yeniden aç",
+}
+
+PAGES = {**_STATES, **_VISITORS}

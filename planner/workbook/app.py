@@ -46,6 +46,12 @@ _LANGUAGES = (("English", "en"), ("Türkçe", "tr"))
 VIEWS = {"memory": "Memory", "offers": "Cards and offers", "plan": "Plan and run"}
 _MODEL, _GPU = "meta-llama/Llama-3.1-8B", "rtx-4090-24"
 _TITLE = "Fine-tuning memory planner"
+STATES = {
+    "busy": "Computing …",
+    "apart": "The connection to the app is lost; trying again. Inputs are off until then.",
+    "gone": "This session has ended, so nothing here is computed any more. Your plan is in the page's address.",
+    "reload": "Open it again",
+}
 _CHART_TITLES = {
     "method": "Memory by method", "instant": "Memory at each instant of a step", "length": "Against sequence length",
     "batch": "Against micro-batch size",
@@ -290,7 +296,8 @@ class Workbook(widgets.VBox):
     def _on_language(self, _change: Any) -> None:
         language = self.language.value
         say = partial(translated, language=language)
-        self.page.language, self.page.title = language, translated(_TITLE, language)
+        self.page.language, self.page.title = language, say(_TITLE)
+        self.page.texts = {state: say(text) for state, text in STATES.items()}
         self.heading.value = (
             f"<h1>{escape(say(_TITLE))}</h1><p>{escape(say('What fills the card, when, and on which cards the job fits'))}</p>"
         )

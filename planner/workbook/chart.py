@@ -41,8 +41,9 @@ class Chart(AnyWidget):
 
 
 class Page(AnyWidget):
-    """Put it into `.planner-app` once: it brings the style sheet, tells the page its language, names the sliders.
+    """Put it into `.planner-app` once: it brings the style sheet, tells the page its language, names the sliders, says when no kernel answers.
 
+    `texts` are the words for that, by state (busy, apart, gone) and for the button (reload).
     `link` is the query string that restores what is shown; in Voila it becomes the page's address, so that a reload keeps it.
     """
 
@@ -52,3 +53,4 @@ class Page(AnyWidget):
     language = Unicode("en").tag(sync=True)
     title = Unicode().tag(sync=True)
     link = Unicode().tag(sync=True)
+    texts = Dict().tag(sync=True)

@@ -1,6 +1,7 @@
 """The workbook in Chromium, as a visitor and as an engineer meet it."""
 
 import re
+import subprocess
 from collections.abc import Callable
 from urllib.request import urlopen
 
@@ -122,3 +123,20 @@ def test_cards_and_offers_answer_and_follow_a_wish(workbook: Page) -> None:
     deadline.press("Enter")
     expect(workbook.get_by_role("alert")).to_contain_text("it must be a number")
     expect(workbook.get_by_role("button", name="Fetch today's prices")).to_have_count(0)  # its owner's switch
+
+
+def test_a_page_whose_session_has_ended_says_so_and_opens_again_on_the_same_plan(workbook: Page) -> None:
+    slider = workbook.get_by_role("slider", name="Sequence length")
+    slider.focus()
+    before = slider.get_attribute("aria-valuetext") or ""
+    slider.press("ArrowRight")
+    expect(slider).not_to_have_attribute("aria-valuetext", before)
+    expect(workbook).to_have_url(re.compile(r"\?plan="))
+    chosen, banner = slider.get_attribute("aria-valuetext") or "", workbook.locator(".planner-connection")
+    expect(banner).to_be_hidden()
+    kernel = workbook.evaluate("JSON.parse(document.getElementById('jupyter-config-data').textContent).kernelId")
+    subprocess.run(["pkill", "-9", "-f", f"kernel-{kernel}"], check=True)
+    expect(banner).to_contain_text("This session has ended", timeout=30_000)
+    expect(workbook.locator(".planner-layout")).to_have_attribute("inert", "")
+    banner.get_by_role("button", name="Open it again").click()
+    expect(workbook.get_by_role("slider", name="Sequence length")).to_have_attribute("aria-valuetext", chosen, timeout=60_000)
