@@ -71,7 +71,7 @@ LAYERS: list[dict[str, set[str]]] = [
     },
     {"dryrun": set(), "pilot": {"dryrun"}},
     {"validation": set(), "planfile": set()},
-    {"permalink": set(), "five_steps": set(), "care": set(), "record": set()},
+    {"permalink": set(), "five_steps": set(), "care": set(), "record": set(), "guide": set()},
     {
         "sentences": set(),
         "figures": {"sentences"},
@@ -79,6 +79,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "comparison": {"sentences", "figures", "tables"},
         "offer_views": {"sentences", "figures", "tables"},
         "run_sentences": {"sentences", "offer_views"},
+        "guide_sentences": {"sentences", "offer_views"},
         "pilot_views": {"sentences", "figures", "tables"},
         "validation_views": {"figures", "tables"},
         "dataset_views": {"figures", "tables"},

@@ -13,6 +13,7 @@ from planner import (
     comparison,
     dataset_views,
     figures,
+    guide,
     offer_views,
     pilot_views,
     plan_views,
@@ -31,6 +32,7 @@ from planner.delivery import STAGES
 from planner.dryrun.process import LOADING
 from planner.dryrun.turns import WAITING
 from planner.errors import _BOUNDS, _KINDS
+from planner.guide_sentences import GLOSSARY
 from planner.pilot.compare import DURING as PILOT_DURING
 from planner.pilot.compare import NAMES as PILOT_NAMES
 from planner.pilot.compare import VERDICTS as PILOT_VERDICTS
@@ -136,7 +138,17 @@ def _calls(tree: ast.AST) -> list[str]:
 
 def shown() -> set[str]:
     """All English sentences of the package that a reader can meet."""
-    from planner.workbook import app, controls, dryrun_card, offer_controls, page_html, pilot_card, pilot_controls, plan_controls
+    from planner.workbook import (
+        app,
+        controls,
+        dryrun_card,
+        guide_view,
+        offer_controls,
+        page_html,
+        pilot_card,
+        pilot_controls,
+        plan_controls,
+    )
 
     found: list[str] = []
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -164,7 +176,8 @@ def shown() -> set[str]:
     )
     found += [*page_html.PILLS, app._TITLE, *app._CHART_TITLES.values(), "LoRA dropout"]
     found += [*pilot_controls.MODES.values(), *pilot_controls.LABELS.values(), *pilot_controls.PLACEHOLDERS.values()]
-    found += app.STATES.values()
+    found += [*app.STATES.values(), *guide_view.MODELS.values(), *guide_view.EXAMPLES.values(), *guide_view.GOAL_NAMES.values()]
+    found += [*GLOSSARY, *GLOSSARY.values(), "Which model?", "How much data?", "What matters most?"]
     found += [FULL, pilot_card.ENDING, pilot_card.COMPARING]
     found += [*offer_controls._NUMBERS.values(), *offer_controls._SWITCHES.values(), *app.VIEWS.values()]
     found += [label for label, _, _ in offer_controls._SLIDERS.values()] + [title for title, _ in offer_controls._GROUPS]
@@ -264,6 +277,17 @@ def test_validate_answers_in_turkish(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+def test_all_that_the_guide_looks_up_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    from planner.workbook import Workbook
+
+    recorded = Recorded()
+    monkeypatch.setattr(texts, "TURKISH", recorded)
+    app = Workbook(view="guide", language="tr")
+    for goal in guide.GOALS:
+        app.guide.goal.value = goal
+    assert recorded.missing <= SAME
+
+
 def test_all_that_the_offers_view_looks_up_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     from planner.workbook import Workbook
 

@@ -34,6 +34,7 @@ from planner.workbook.chart import Chart, Page
 from planner.workbook.controls import Controls, attention_names
 from planner.workbook.data_card import DataCard
 from planner.workbook.dryrun_card import DryRunCard
+from planner.workbook.guide_view import GuideView
 from planner.workbook.offers_view import OffersView
 from planner.workbook.page_html import folded, legend_html, table_html, verdict_html, why_html
 from planner.workbook.pilot_card import PilotCard
@@ -43,7 +44,7 @@ from planner.workbook.runs_card import RunsCard
 __all__ = ["Workbook"]
 
 _LANGUAGES = (("English", "en"), ("Türkçe", "tr"))
-VIEWS = {"memory": "Memory", "offers": "Cards and offers", "plan": "Plan and run"}
+VIEWS = {"guide": "Three questions", "memory": "Memory", "offers": "Cards and offers", "plan": "Plan and run"}
 _MODEL, _GPU = "meta-llama/Llama-3.1-8B", "rtx-4090-24"
 _TITLE = "Fine-tuning memory planner"
 STATES = {
@@ -68,7 +69,7 @@ class Workbook(widgets.VBox):
     `allow_dry_run` lets a visitor start a process that takes a processor for half a minute and about 0.5 GiB of memory.
     `allow_refresh` shows a button that fetches today's prices. `allow_pilot` lets a visitor train on the attached GPU. A
     visitor's own file is measured and deleted; `folder` is the one folder of this machine whose rows and weights a visitor's
-    measuring and pilots may read. `view` is memory, offers or plan; `plan` is one that was saved, else the one in the page's
+    measuring and pilots may read. `view` is guide, memory, offers or plan; `plan` is one that was saved, else the one in the page's
     address, as Voila hands it on.
     """
 
@@ -138,12 +139,14 @@ class Workbook(widgets.VBox):
             narrowed=self._narrowed,
         )
         self.offers.add_class("planner-results")
+        self.guide = GuideView(language=language, on_open=self._open_guided)
+        self.guide.add_class("planner-results")
         self.view = widgets.ToggleButtons(options=[(text, name) for name, text in VIEWS.items()], value=view)
         self.view.add_class("planner-view")
         self.view.observe(self._on_view, names="value")
         top = _box("planner-verdict", self.verdict, self.view)
-        layout = _box("planner-layout", top, self.controls, self._memory, self.offers, self._plan_view)
-        super().__init__([self.page, _box("planner-header", self.heading, self.language), layout])
+        self._frame = _box("planner-layout", top, self.controls, self.guide, self._memory, self.offers, self._plan_view)
+        super().__init__([self.page, _box("planner-header", self.heading, self.language), self._frame])
         self.add_class("planner-app")
         self._on_view(None)
         self.language.observe(self._on_language, names="value")
@@ -168,6 +171,10 @@ class Workbook(widgets.VBox):
         self.offers.picked = plan.offer
         self.steps.show(plan)
         self._on_language(None)
+
+    def _open_guided(self, plan: PlanFile) -> None:
+        self.open_plan(plan)
+        self.view.value = "memory"
 
     def plan_file(self) -> PlanFile:
         """All that the workbook says, as one plan. Raises a PlannerError."""
@@ -250,7 +257,9 @@ class Workbook(widgets.VBox):
     def _draw_rest(self) -> None:
         with suppress(PlannerError):  # the controls have moved on to what is no job; they say so themselves
             self.page.link = f"?plan={link_of(self.plan_file())}"
-            if self.view.value == "offers":
+            if self.view.value == "guide":
+                self.guide.draw()
+            elif self.view.value == "offers":
                 self.offers.draw()
             elif self.view.value == "plan":
                 self.steps.draw()
@@ -258,8 +267,13 @@ class Workbook(widgets.VBox):
                 self.cards.value = _cards(self.plan(), self.language.value)
 
     def _on_view(self, change: Any) -> None:
-        for name, panel in (("memory", self._memory), ("offers", self.offers), ("plan", self._plan_view)):
+        panels = {"guide": self.guide, "memory": self._memory, "offers": self.offers, "plan": self._plan_view}
+        for name, panel in panels.items():
             panel.layout.display = None if self.view.value == name else "none"
+        guided = self.view.value == "guide"
+        for part in (self.verdict, self.controls):
+            part.layout.display = "none" if guided else None
+        (self._frame.add_class if guided else self._frame.remove_class)("planner-guided")
         if change:
             self._soon()
 
@@ -306,6 +320,7 @@ class Workbook(widgets.VBox):
         self.controls.translate(language)
         self.offers.translate(language)
         self.steps.translate(language)
+        self.guide.translate(language)
         self.view.options = [(say(text), name) for name, text in VIEWS.items()]
         for card in (self.data, self.dry_run, self.pilot, self.runs):
             if card:
