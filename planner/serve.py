@@ -37,10 +37,11 @@ def serve_app(
     token: str = "",
     notebook: Path | None = None,
     most_visitors: int = MOST_VISITORS,
+    idle_s: int = 600,
 ) -> None:
     """Serve the workbook (or another notebook) with Voila: no code cells, no files, no other API, idle kernels ended.
 
-    With a `token` a visitor signs in with it, or opens the page with ?token=TOKEN once.
+    A closed page's kernel ends after `idle_s` seconds. With a `token` a visitor signs in with it, or opens the page with ?token=TOKEN once.
     """
     notebook = notebook or notebooks_folder() / "workbook.ipynb"
     if not notebook.is_file():
@@ -70,7 +71,7 @@ def serve_app(
                 "extension_allowlist": ["@jupyter-widgets/jupyterlab-manager", "@voila-dashboards/widgets-manager8", "anywidget"],
             },
             # A closed tab does not stop its kernel (seen every time), so idle ones are ended.
-            "MappingKernelManager": {"cull_interval": 60, "cull_idle_timeout": 600, "cull_connected": False},
+            "MappingKernelManager": {"cull_interval": min(60, idle_s), "cull_idle_timeout": idle_s, "cull_connected": False},
         }
     )  # fmt: skip
     with TemporaryDirectory() as folder:
