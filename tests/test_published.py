@@ -1,23 +1,20 @@
 """The app as a stranger meets it over the network: what it refuses, what it sends along, and that bad messages break nothing."""
 
 import asyncio
-import json
 import os
-import re
 import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-import uuid
 from collections.abc import Callable, Iterator
 from email.message import Message
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tornado.websocket import WebSocketClientConnection, websocket_connect
+from kernel_talk import channels, closed, kernel_of, send, states
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
@@ -63,12 +60,6 @@ def ask(url: str, **options: Any) -> tuple[int, Message, str]:
             return answer.status, answer.headers, answer.read().decode(errors="replace")
     except urllib.error.HTTPError as error:
         return error.code, error.headers, error.read().decode(errors="replace")
-
-
-def kernel_of(page: str) -> str:
-    found = re.search(r'"kernelId": *"([0-9a-f-]{36})"', page)
-    assert found, page[:500]
-    return found[1]
 
 
 # ---- what it refuses ---------------------------------------------------------------------------------------------------
@@ -128,7 +119,7 @@ def test_a_token_is_asked_for_everywhere(serve: Callable[..., str]) -> None:
         asyncio.run(channels(url, kernel_of(page)))
 
 
-def test_one_visitor_more_than_allowed_is_told_so_and_a_closed_page_gives_its_place_away(serve: Callable[..., str]) -> None:
+def test_one_visitor_more_than_allowed_is_told_so(serve: Callable[..., str]) -> None:
     url = serve(most_visitors=2)
     assert [ask(url)[0] for _ in range(2)] == [200, 200]
     status, headers, text = ask(url)
@@ -142,55 +133,19 @@ def test_one_visitor_more_than_allowed_is_told_so_and_a_closed_page_gives_its_pl
 # ---- messages ----------------------------------------------------------------------------------------------------------
 
 
-async def channels(url: str, kernel: str) -> WebSocketClientConnection:
-    return await websocket_connect(f"{url.replace('http', 'ws', 1)}/api/kernels/{kernel}/channels?session_id=test")
-
-
-def message(kind: str, content: dict[str, Any], channel: str = "shell") -> str:
-    header = {"msg_id": uuid.uuid4().hex, "msg_type": kind, "session": "test", "username": "", "version": "5.3", "date": ""}
-    return json.dumps(
-        {
-            "header": header,
-            "parent_header": {},
-            "metadata": {"version": "1.0.0"},
-            "content": content,
-            "channel": channel,
-            "buffers": [],
-        }
-    )
-
-
-async def states(socket_: WebSocketClientConnection) -> dict[str, dict[str, Any]]:
-    """The widgets of the page, by id: what a browser asks for when it opens."""
-    comm = uuid.uuid4().hex
-    opening = {"comm_id": comm, "target_name": "jupyter.widget.control", "data": {}}
-    await socket_.write_message(message("comm_open", opening))
-    await socket_.write_message(message("comm_msg", {"comm_id": comm, "data": {"method": "request_states"}}))
-    while True:
-        got = await asyncio.wait_for(socket_.read_message(), 30)
-        if isinstance(got, bytes):  # JSON with plotly's binary buffers behind it
-            start = int.from_bytes(got[4:8], "big")
-            got = got[start : int.from_bytes(got[8:12], "big")].decode()
-        answer = json.loads(got or "{}")
-        if answer.get("msg_type") == "comm_msg" and answer["content"]["comm_id"] == comm:
-            return dict(answer["content"]["data"]["states"])
-
-
 def test_code_sent_to_the_kernel_is_not_run(app: str, tmp_path: Path) -> None:
     proof = tmp_path / "proof"
 
     async def attack() -> None:
-        socket_ = await channels(app, kernel_of(ask(app)[2]))
+        talk = await channels(app, kernel_of(ask(app)[2]))
         code = f"open({str(proof)!r}, 'w')"
         for channel in ("shell", "control"):
-            await socket_.write_message(message("execute_request", {"code": code, "silent": False}, channel))
-            await socket_.write_message(
-                message("debug_request", {"command": "evaluate", "arguments": {"expression": code}}, channel)
-            )
-        await socket_.write_message(message("comm_open", {"comm_id": "x", "target_name": "jupyter.widget", "data": {"state": {
-            "_model_module": "@jupyter-widgets/controls", "_model_name": "IntSliderModel"}}}))  # fmt: skip
-        assert await states(socket_)  # the kernel answers later messages, so it has seen those before
-        socket_.close()
+            await send(talk, "execute_request", {"code": code, "silent": False}, channel)
+            await send(talk, "debug_request", {"command": "evaluate", "arguments": {"expression": code}}, channel)
+        model = {"_model_module": "@jupyter-widgets/controls", "_model_name": "IntSliderModel"}
+        await send(talk, "comm_open", {"comm_id": "x", "target_name": "jupyter.widget", "data": {"state": model}})
+        assert await states(talk)  # the kernel answers later messages, so it has seen those before
+        await closed(talk)
 
     asyncio.run(attack())
     assert not proof.exists()
@@ -200,8 +155,8 @@ def test_no_message_breaks_the_page(app: str) -> None:
     """Nonsense for every input, then the page must still answer a plain move. tests/test_workbook.py tries many more values."""
 
     async def attack() -> None:
-        socket_ = await channels(app, kernel_of(ask(app)[2]))
-        before = {comm: state["state"] for comm, state in (await states(socket_)).items()}
+        talk = await channels(app, kernel_of(ask(app)[2]))
+        before = await states(talk)
         inputs = {comm: state for comm, state in before.items() if {"value", "index"} & state.keys()}
         assert len(inputs) > 40
         for comm, state in inputs.items():
@@ -211,15 +166,15 @@ def test_no_message_breaks_the_page(app: str) -> None:
                 {"method": "update", "state": {name: {"a": [10**30]}}, "buffer_paths": [["no", "such"]]},
                 {"method": "custom", "content": "x"}, {"method": "update", "state": []}, {}, None, "x",
             ):  # fmt: skip
-                await socket_.write_message(message("comm_msg", {"comm_id": comm, "data": data}))
+                await send(talk, "comm_msg", {"comm_id": comm, "data": data})
         model, good = next(
             (comm, state["value"]) for comm, state in inputs.items() if state.get("value") == "meta-llama/Llama-3.1-8B"
         )
         update = {"method": "update", "state": {"value": good}, "buffer_paths": []}
-        await socket_.write_message(message("comm_msg", {"comm_id": model, "data": update}))
-        after = await states(socket_)
-        socket_.close()
+        await send(talk, "comm_msg", {"comm_id": model, "data": update})
+        after = await states(talk)
+        await closed(talk)
         assert after.keys() >= inputs.keys()
-        assert after[model]["state"]["value"] == good
+        assert after[model]["value"] == good
 
     asyncio.run(attack())

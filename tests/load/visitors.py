@@ -9,22 +9,22 @@ import asyncio
 import json
 import os
 import random
-import re
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 from tornado.httpclient import AsyncHTTPClient
-from tornado.websocket import websocket_connect
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from kernel_talk import channels, closed, kernel_of, next_message, send, states  # noqa: E402
+
 IDLE_S = 15
 
 
@@ -42,63 +42,31 @@ async def visit(url: str, moves: int) -> Visit:
     try:
         client = AsyncHTTPClient(force_instance=True)  # a shared one queues beyond ten
         page = (await client.fetch(url, request_timeout=120)).body.decode()
-        kernel = re.search(r'"kernelId": *"([0-9a-f-]{36})"', page)
-        assert kernel, "no kernel in the page"
-        talk = await websocket_connect(
-            f"{url.replace('http', 'ws', 1)}/api/kernels/{kernel[1]}/channels?session_id={uuid.uuid4().hex}"
-        )
-        states = await _states(talk)
+        talk = await channels(url, kernel_of(page))
+        widgets = await states(talk)
         first_s = time.monotonic() - begun
-        slider = next(
-            key for key, state in states.items()
-            if state["state"].get("_model_name") == "SelectionSliderModel" and state["state"].get("description") == "Sequence length"
-        )  # fmt: skip
-        charts = {key for key, state in states.items() if "spec" in state["state"]}
-        at, taken = states[slider]["state"]["index"], []
+        slider = next(key for key, state in widgets.items() if state.get("description") == "Sequence length" and "index" in state)
+        charts = {key for key, state in widgets.items() if "spec" in state}
+        at, taken = widgets[slider]["index"], []
         for number in range(moves):
             await asyncio.sleep(random.uniform(1, 3))
             moved = time.monotonic()
-            sent = await _send(talk, slider, {"method": "update", "state": {"index": at + 1 - number % 2}, "buffer_paths": []})
+            sent = await send(
+                talk, "comm_msg", {"comm_id": slider, "data": {"method": "update", "state": {"index": at + 1 - number % 2}}}
+            )
             await asyncio.wait_for(_answered(talk, sent, charts), 30)
             taken.append(time.monotonic() - moved)
-        talk.close()
+        await closed(talk)
         return Visit(first_s, tuple(taken))
     except Exception as error:  # noqa: BLE001 - whatever it was, this visitor was lost
         return Visit(lost=f"{type(error).__name__}: {error}")
-
-
-async def _send(talk: Any, comm: str, data: dict[str, Any], kind: str = "comm_msg", **content: Any) -> str:
-    """Send a message; its id."""
-    header = {"msg_id": uuid.uuid4().hex, "msg_type": kind, "session": "load", "username": "", "version": "5.3", "date": ""}
-    message = {"header": header, "parent_header": {}, "metadata": {"version": "1.0.0"}, "channel": "shell", "buffers": []}
-    await talk.write_message(json.dumps({**message, "content": {"comm_id": comm, "data": data, **content}}))
-    return header["msg_id"]
-
-
-async def _next(talk: Any) -> dict[str, Any]:
-    got = await talk.read_message()
-    assert got is not None, "the connection was closed"
-    if isinstance(got, bytes):  # parts behind a table of their places; the first is the JSON
-        start, end = int.from_bytes(got[4:8], "big"), int.from_bytes(got[8:12], "big")
-        got = got[start:end].decode()
-    return dict(json.loads(got))
-
-
-async def _states(talk: Any) -> dict[str, dict[str, Any]]:
-    comm = uuid.uuid4().hex
-    await _send(talk, comm, {}, "comm_open", target_name="jupyter.widget.control")
-    await _send(talk, comm, {"method": "request_states"})
-    while True:
-        answer = await asyncio.wait_for(_next(talk), 60)
-        if answer.get("msg_type") == "comm_msg" and answer["content"]["comm_id"] == comm:
-            return dict(answer["content"]["data"]["states"])
 
 
 async def _answered(talk: Any, sent: str, charts: set[str]) -> None:
     """Until the kernel has done all that one message asked for, a chart among it."""
     drawn = False
     while True:
-        answer = await _next(talk)
+        answer = await next_message(talk)
         if answer.get("parent_header", {}).get("msg_id") != sent:
             continue
         content = answer["content"]
