@@ -57,12 +57,15 @@ def test_the_view_answers_in_both_languages_and_hands_the_plan_on() -> None:
     app.language.value = "tr"
     assert "Neler ters gidebilir" in app.guide.answer.value
     assert app.guide.model.value == "Qwen/Qwen2.5-14B"
+    title = app.steps.controls.by_field["title"]
+    title.value = "ours"
     app.guide.more.click()
     assert app.view.value == "memory"
     assert app.guide.found
     plan = app.plan_file()
     assert (plan.job, plan.gpu, plan.offer) == (app.guide.found.plan.job, app.guide.found.plan.gpu, app.guide.found.row.offer.key)
     assert plan.wishes.persistent_storage
+    assert plan.title == "ours"  # what was written down stays
 
 
 def test_words_of_the_glossary_are_explained_and_the_rest_is_escaped() -> None:

@@ -173,6 +173,10 @@ class Workbook(widgets.VBox):
         self._on_language(None)
 
     def _open_guided(self, plan: PlanFile) -> None:
+        """The guide's plan, with what was written down so far."""
+        with suppress(PlannerError):  # what stands in the other views is no plan
+            answered = ("job", "gpu", "sharding", "workload", "wishes", "offer")
+            plan = self.plan_file().changed(**{field: getattr(plan, field) for field in answered})
         self.open_plan(plan)
         self.view.value = "memory"
 
