@@ -143,6 +143,7 @@ def shown() -> set[str]:
         controls,
         dryrun_card,
         guide_view,
+        memory_view,
         offer_controls,
         page_html,
         pilot_card,
@@ -174,7 +175,7 @@ def shown() -> set[str]:
         + [*controls._SWITCHES.values()]
         + [title for title, _ in controls._GROUPS]
     )
-    found += [*page_html.PILLS, app._TITLE, *app._CHART_TITLES.values(), "LoRA dropout"]
+    found += [*page_html.PILLS, app._TITLE, *memory_view.CHART_TITLES.values(), "LoRA dropout"]
     found += [*pilot_controls.MODES.values(), *pilot_controls.LABELS.values(), *pilot_controls.PLACEHOLDERS.values()]
     found += [*app.STATES.values(), *guide_view.MODELS.values(), *guide_view.EXAMPLES.values(), *guide_view.GOAL_NAMES.values()]
     found += [*GLOSSARY, *GLOSSARY.values(), "Which model?", "How much data?", "What matters most?"]

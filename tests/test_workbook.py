@@ -52,10 +52,10 @@ def test_the_first_page_is_the_documented_job(app: Workbook) -> None:
     ],
 )  # fmt: skip
 def test_each_control_sets_its_field_and_moves_the_plot(app: Workbook, field: str, value: Any) -> None:
-    before = app.charts["instant"].spec
+    before = app.memory.charts["instant"].spec
     control(app, field).value = value
     assert getattr(app.job(), field) == value
-    assert app.charts["instant"].spec != before
+    assert app.memory.charts["instant"].spec != before
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_every_method_draws(app: Workbook, method: str) -> None:
     control(app, "method").value = method
     assert app.job().method == method
     assert not errors(app)
-    assert app.charts["method"].spec["data"]
+    assert app.memory.charts["method"].spec["data"]
 
 
 def test_targets_and_heads_are_spelled_out(app: Workbook) -> None:
@@ -83,14 +83,14 @@ def test_targets_and_heads_are_spelled_out(app: Workbook) -> None:
 
 
 def test_a_mistyped_model_is_said_beside_the_search_box_and_the_plot_stays(app: Workbook) -> None:
-    good = app.charts["method"].spec
+    good = app.memory.charts["method"].spec
     control(app, "model").value = "Lama-3.1-8B"
     assert list(errors(app)) == ["model"]
     assert "did you mean" in errors(app)["model"]
-    assert app.charts["method"].spec == good
+    assert app.memory.charts["method"].spec == good
     control(app, "model").value = "Qwen/Qwen2.5-7B"
     assert not errors(app)
-    assert app.charts["method"].spec != good
+    assert app.memory.charts["method"].spec != good
 
 
 def test_too_long_a_sequence_is_said_beside_its_slider(app: Workbook) -> None:
@@ -277,7 +277,7 @@ def test_nonsense_in_any_control_leaves_a_page_that_still_answers(app: Workbook)
                 for value in NONSENSE:
                     with contextlib.suppress(TraitError, TypeError):
                         widget.set_state({name: value})
-    page = "".join(part.value for part in (app.verdict, app.why, app.controls.error, app.cards))
+    page = "".join(part.value for part in (app.verdict, app.memory.why, app.controls.error, app.memory.cards))
     assert "<script>" not in page
     fresh, app.language.value = Workbook(), "en"
     app.open_plan(fresh.plan_file())

@@ -11,32 +11,30 @@ from typing import Any
 import ipywidgets as widgets
 
 from planner.architecture import Architecture
-from planner.catalogues import find_gpu, find_model, load_gpus
+from planner.catalogues import find_gpu, find_model
 from planner.dataset import Profile
 from planner.errors import PlannerError
-from planner.figures import Figure, memory_against, memory_by_instant, memory_by_method
 from planner.hub import load_model
 from planner.job import Job
-from planner.nodes import cards_needed
 from planner.permalink import link_of, plan_of_query
 from planner.pilot.calibrate import Calibration
 from planner.pilot.record import Measurement
 from planner.pilot.run import attached_gpu
-from planner.plan import Plan, cards_that_fit, compared_plans, largest_that_fits, make_plan, sweep
+from planner.plan import Plan, largest_that_fits, make_plan
 from planner.planfile import PlanFile
 from planner.ranking import Wishes
 from planner.remedies import remedies
 from planner.sentences import model_summary
 from planner.sharding import Sharding, sharding_of
-from planner.tables import SEGMENT_NAMES, cards_table, methods_table, needs_table
 from planner.texts import translated
-from planner.workbook.chart import Chart, Page
+from planner.workbook.chart import Page
 from planner.workbook.controls import Controls, attention_names
 from planner.workbook.data_card import DataCard
 from planner.workbook.dryrun_card import DryRunCard
 from planner.workbook.guide_view import GuideView
+from planner.workbook.memory_view import MemoryView
 from planner.workbook.offers_view import OffersView
-from planner.workbook.page_html import folded, legend_html, table_html, verdict_html, why_html
+from planner.workbook.page_html import box, verdict_html
 from planner.workbook.pilot_card import PilotCard
 from planner.workbook.plan_view import PlanView
 from planner.workbook.runs_card import RunsCard
@@ -53,12 +51,6 @@ STATES = {
     "gone": "This session has ended, so nothing here is computed any more. Your plan is in the page's address.",
     "reload": "Open it again",
 }
-_CHART_TITLES = {
-    "method": "Memory by method", "instant": "Memory at each instant of a step", "length": "Against sequence length",
-    "batch": "Against micro-batch size",
-}  # fmt: skip
-# Cards whose lines the two curves show, besides the chosen one: a step apart in memory.
-_LANDMARKS = ("t4", "rtx-4090-24", "a100-sxm4-40", "a100-sxm4-80", "b200-sxm")
 
 
 class Workbook(widgets.VBox):
@@ -96,16 +88,7 @@ class Workbook(widgets.VBox):
             gpu = own.id if (own := attached_gpu()) else _GPU
         self.controls = Controls(self._on_change, model=model, gpu=gpu)
         self.page = Page(language=language)
-        self.heading, self.verdict, self.methods, self.why, self.cards = (widgets.HTML() for _ in range(5))
-        self.charts = {
-            name: Chart(height=height) for name, height in (("method", 380), ("instant", 330), ("length", 320), ("batch", 320))
-        }
-        self._chart_titles = {name: widgets.HTML() for name in self.charts}
-        self._legends = {name: widgets.HTML() for name in ("method", "instant")}
-        panels = {
-            name: _box("planner-card", self._chart_titles[name], *([self._legends[name]] if name in self._legends else []), chart)
-            for name, chart in self.charts.items()
-        }
+        self.heading, self.verdict = widgets.HTML(), widgets.HTML()
         self.dry_run = DryRunCard(self.plan, language=language) if allow_dry_run else None
         self.calibration: Calibration | None = None  # what a pilot measured, where its owner wants the plan to use it
         folder = Path(folder) if folder else None
@@ -115,22 +98,11 @@ class Workbook(widgets.VBox):
             else None
         )
         self.data = DataCard(self.job, language=language, folder=folder, allow_hub=allow_hub, on_use=self._use_data)
-        self._memory = _box(
-            "planner-results",
-            panels["method"],
-            _box("planner-card", self.methods),
-            panels["instant"],
-            *([self.dry_run] if self.dry_run else []),
-            *([self.pilot] if self.pilot else []),
-            _box("planner-card", self.why),
-            _box("planner-columns", panels["length"], panels["batch"]),
-            self.data,
-            _box("planner-card", self.cards),
-        )
+        self.memory = MemoryView(steps=[card for card in (self.dry_run, self.pilot) if card], data=self.data)
         base = PlanFile(job=Job(architecture=find_model(_MODEL)))
         self.steps = PlanView(self._fields, base, language=language, on_open=self.open_plan, on_change=self._soon)
         self.runs = RunsCard(language=language, own=allow_pilot)
-        self._plan_view = _box("planner-results", self.steps, self.runs)
+        self._plan_view = box("planner-results", self.steps, self.runs)
         self.offers = OffersView(
             self.plan,
             language=language,
@@ -144,9 +116,9 @@ class Workbook(widgets.VBox):
         self.view = widgets.ToggleButtons(options=[(text, name) for name, text in VIEWS.items()], value=view)
         self.view.add_class("planner-view")
         self.view.observe(self._on_view, names="value")
-        top = _box("planner-verdict", self.verdict, self.view)
-        self._frame = _box("planner-layout", top, self.controls, self.guide, self._memory, self.offers, self._plan_view)
-        super().__init__([self.page, _box("planner-header", self.heading, self.language), self._frame])
+        top = box("planner-verdict", self.verdict, self.view)
+        self._frame = box("planner-layout", top, self.controls, self.guide, self.memory, self.offers, self._plan_view)
+        super().__init__([self.page, box("planner-header", self.heading, self.language), self._frame])
         self.add_class("planner-app")
         self._on_view(None)
         self.language.observe(self._on_language, names="value")
@@ -227,8 +199,6 @@ class Workbook(widgets.VBox):
         experts = bool(job.architecture.num_experts)
         self.controls.show_relevant(experts=experts)
         self.controls.show_error("", "")
-        plans = compared_plans(plan)
-        self._show("method", memory_by_method(plans, language))
         largest = {
             field: largest_that_fits(job, gpu, field, plan.sharding, plan.assumptions)
             for field in ("micro_batch_size", "sequence_length")
@@ -236,14 +206,7 @@ class Workbook(widgets.VBox):
         helpful = remedies(job, gpu, plan.sharding, plan.assumptions) if plan.verdict != "fits" else []
         self.verdict.value = verdict_html(plan, helpful, largest, language)
         self._soon()
-        self._show("instant", memory_by_instant(plan, language))
-        for name, field in (("length", "sequence_length"), ("batch", "micro_batch_size")):
-            self._show(name, _curve(plan, field, language))
-        say = partial(translated, language=language)
-        self.methods.value = table_html(methods_table(plans, language), language, caption=say("The methods side by side"))
-        self.why.value = (
-            f"<h2>{escape(say('Every part of the peak: formula, numbers and source'))}</h2>{why_html(plan.memory, language)}"
-        )
+        self.memory.draw(plan, language)
         summary = (
             f'<p class="planner-hint">{escape(job.architecture.name)}: {escape(model_summary(job.architecture, language))}</p>'
         )
@@ -268,10 +231,10 @@ class Workbook(widgets.VBox):
             elif self.view.value == "plan":
                 self.steps.draw()
             else:
-                self.cards.value = _cards(self.plan(), self.language.value)
+                self.memory.draw_cards(self.plan(), self.language.value)
 
     def _on_view(self, change: Any) -> None:
-        panels = {"guide": self.guide, "memory": self._memory, "offers": self.offers, "plan": self._plan_view}
+        panels = {"guide": self.guide, "memory": self.memory, "offers": self.offers, "plan": self._plan_view}
         for name, panel in panels.items():
             panel.layout.display = None if self.view.value == name else "none"
         guided = self.view.value == "guide"
@@ -280,13 +243,6 @@ class Workbook(widgets.VBox):
         (self._frame.add_class if guided else self._frame.remove_class)("planner-guided")
         if change:
             self._soon()
-
-    def _show(self, name: str, figure: Figure) -> None:
-        chart = self.charts[name]
-        if chart.spec != figure.spec:
-            chart.alt, chart.spec = figure.alt, figure.spec
-        if name in self._legends:
-            self._legends[name].value = legend_html(figure)
 
     def _on_change(self) -> None:
         try:
@@ -319,8 +275,7 @@ class Workbook(widgets.VBox):
         self.heading.value = (
             f"<h1>{escape(say(_TITLE))}</h1><p>{escape(say('What fills the card, when, and on which cards the job fits'))}</p>"
         )
-        for name, title in _CHART_TITLES.items():
-            self._chart_titles[name].value = f"<h2>{escape(say(title))}</h2>"
+        self.memory.translate(language)
         self.controls.translate(language)
         self.offers.translate(language)
         self.steps.translate(language)
@@ -335,46 +290,3 @@ class Workbook(widgets.VBox):
 def _alike(a: Sharding, b: Sharding) -> bool:
     """Whether two ways to share look the same on the controls."""
     return (a.kind, a.num_gpus, a.gpus_per_node, a.offload) == (b.kind, b.num_gpus, b.gpus_per_node, b.offload)
-
-
-def _box(css_class: str, *children: widgets.Widget) -> widgets.VBox:
-    box = widgets.VBox(list(children))
-    box.add_class(css_class)
-    return box
-
-
-def _curve(plan: Plan, field: str, language: str) -> Figure:
-    """Memory against one field, up to what the model or a large card allows."""
-    job, gpu = plan.job, plan.gpu
-    limit = min(job.architecture.max_position_embeddings, 32768) if field == "sequence_length" else 64
-    chosen = getattr(job, field)
-    values = sorted(
-        {value for value in (2**n for n in range(16)) if (256 if field == "sequence_length" else 1) <= value <= limit} | {chosen}
-    )
-    cards = [
-        gpu,
-        *(card for card in map(find_gpu, _LANDMARKS) if abs(card.usable_memory_bytes / gpu.usable_memory_bytes - 1) > 0.2),
-    ]
-    return memory_against(
-        field, values, sweep(job, gpu, plan.sharding, plan.assumptions, **{field: values}), chosen, cards, language
-    )
-
-
-def _cards(plan: Plan, language: str) -> str:
-    """The cards that hold the job by class, each class folded under its count and its smallest card."""
-    job, assumptions = plan.job, plan.assumptions
-    fitting = cards_that_fit(job, load_gpus().values(), assumptions)
-    title = f"<h2>{escape(translated('Cards that hold this job', language))}</h2>"
-    parts = []
-    if not fitting:
-        parts.append(f"<p>{escape(translated('No single card in the catalogue holds this job.', language))}</p>")
-    for segment, name in SEGMENT_NAMES.items():
-        plans = [plan for plan in fitting if plan.gpu.segment == segment]
-        if plans:
-            line = translated("{segment}: {count} cards, the smallest is {card}", language)
-            caption = line.format(segment=translated(name, language), count=len(plans), card=plans[0].gpu.label)
-            parts.append(folded(caption, table_html(cards_table(plans, language), language, caption=caption)))
-    needs = cards_needed(job, load_gpus().values(), assumptions=assumptions)
-    caption = translated("How many cards of each kind it takes, and why", language)
-    parts.append(folded(caption, table_html(needs_table(needs, language), language, caption=caption)))
-    return f"{title}<div class='planner-scroll'>{''.join(parts)}</div>"

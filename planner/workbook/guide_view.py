@@ -17,7 +17,7 @@ from planner.planfile import PlanFile
 from planner.prices import current_offers
 from planner.texts import translated
 from planner.units import format_count, format_number
-from planner.workbook.page_html import folded
+from planner.workbook.page_html import box, folded
 
 __all__ = ["GuideView"]
 
@@ -44,9 +44,8 @@ class GuideView(widgets.VBox):
         self.more.on_click(lambda _button: self._on_open(self.found.plan) if self.found else None)
         for question in (self.model, self.examples, self.goal):
             question.observe(self._on_question, names="value")
-        super().__init__(
-            [_card(self.heading, self.model, self.examples, self.goal), _card(self.answer, self.more), _card(self.words)]
-        )
+        questions = box("planner-card", self.heading, self.model, self.examples, self.goal)
+        super().__init__([questions, box("planner-card", self.answer, self.more), box("planner-card", self.words)])
         self._quiet = False
         self.translate(language)
 
@@ -116,9 +115,3 @@ def with_terms(text: str, language: str) -> str:
 def _model_text(architecture: Architecture, words: str, language: str) -> str:
     sized = translated("{count} parameters", language).format(count=format_count(architecture.num_params, language=language))
     return f"{translated(words, language)}: {architecture.name.split('/')[-1]}, {sized}"
-
-
-def _card(*children: widgets.Widget) -> widgets.VBox:
-    box = widgets.VBox(list(children))
-    box.add_class("planner-card")
-    return box

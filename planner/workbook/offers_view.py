@@ -38,7 +38,7 @@ from planner.tables import titles
 from planner.texts import translated
 from planner.workbook.chart import Chart
 from planner.workbook.offer_controls import OfferControls
-from planner.workbook.page_html import folded, table_html
+from planner.workbook.page_html import box, folded, table_html
 
 __all__ = ["OffersView"]
 
@@ -72,10 +72,10 @@ class OffersView(widgets.VBox):
         actions = [self.refresh] if allow_refresh else []
         super().__init__(
             [
-                _card(self.heading, self.controls),
-                _card(self.answers, self.cost),
-                _card(self.prices, *actions, self.table),
-                _card(self.path_title, self.chosen, self.path, self.details),
+                box("planner-card", self.heading, self.controls),
+                box("planner-card", self.answers, self.cost),
+                box("planner-card", self.prices, *actions, self.table),
+                box("planner-card", self.path_title, self.chosen, self.path, self.details),
             ]
         )
         self.translate(language)
@@ -224,9 +224,3 @@ def _price_note(answering: Sequence[Ranked], language: str) -> str:
 
 def _hint(text: str) -> str:
     return "".join(f'<p class="planner-hint">{escape(line)}</p>' for line in text.split("\n") if line)
-
-
-def _card(*children: widgets.Widget) -> widgets.VBox:
-    box = widgets.VBox(list(children))
-    box.add_class("planner-card")
-    return box

@@ -1,8 +1,10 @@
-"""Pieces of HTML of the workbook; whatever comes from a user or a file is escaped here."""
+"""Pieces of the page: boxes and HTML; whatever comes from a user or a file is escaped here."""
 
 import re
 from functools import partial
 from html import escape
+
+import ipywidgets as widgets
 
 from planner.figures import Figure
 from planner.memory import MemoryBreakdown
@@ -13,7 +15,7 @@ from planner.tables import Table, explain_table
 from planner.texts import translated
 from planner.units import format_gib, format_number
 
-__all__ = ["folded", "legend_html", "table_html", "verdict_html", "why_html"]
+__all__ = ["box", "folded", "legend_html", "table_html", "verdict_html", "why_html"]
 
 # A cell that is a number with its unit, or a band of two, stands to the right.
 _NUMBER = re.compile(r"–|[-+–%$<> ]*\d[\d.,]*( ?[%$\w]+)?( – .*)?")
@@ -107,3 +109,10 @@ def why_html(memory: MemoryBreakdown, language: str) -> str:
 def folded(summary: str, content: str) -> str:
     """A part that is folded until it is asked for; `content` is HTML."""
     return f"<div class='planner-why'><details><summary>{escape(summary)}</summary>{content}</details></div>"
+
+
+def box(css_class: str, *children: widgets.Widget) -> widgets.VBox:
+    """Widgets under each other, with a class of the style sheet."""
+    found = widgets.VBox(list(children))
+    found.add_class(css_class)
+    return found

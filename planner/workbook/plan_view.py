@@ -25,7 +25,7 @@ from planner.report_page import report_html
 from planner.tables import methods_table
 from planner.texts import translated
 from planner.workbook.file_input import FileInput
-from planner.workbook.page_html import folded, table_html
+from planner.workbook.page_html import box, folded, table_html
 from planner.workbook.plan_controls import PlanControls
 
 __all__ = ["MOST_BYTES", "PlanView"]
@@ -62,11 +62,11 @@ class PlanView(widgets.VBox):
         rows = [widgets.HBox([self.files, self.upload, self.report]), widgets.HBox([self.target, self.export, self.made])]
         for row in rows:
             row.add_class("planner-actions")
-        cards = [_card(self.heading, self.error, *rows)]
+        cards = [box("planner-card", self.heading, self.error, *rows)]
         for name in STEPS:
             parts = [self.titles[name], *([self.controls.boxes[name]] if name in self.controls.boxes else [])]
             parts += [self.care, self.controls.deletions] if name == "delivery" else []
-            cards.append(_card(*parts, *([self.confirm[name]] if name in self.confirm else [])))
+            cards.append(box("planner-card", *parts, *([self.confirm[name]] if name in self.confirm else [])))
         super().__init__(cards)
         self.add_class("planner-steps")
         self.translate(language)
@@ -211,9 +211,3 @@ def _anchor(name: str, kind: str, content: str | bytes, text: str) -> str:
     """A link that saves `content`, which it holds itself: nothing is written on the server."""
     data = b64encode(content.encode() if isinstance(content, str) else content).decode()
     return f'<a class="planner-link" download="{name}" href="data:{kind};base64,{data}">{escape(text)}</a>'
-
-
-def _card(*children: widgets.Widget) -> widgets.VBox:
-    box = widgets.VBox(list(children))
-    box.add_class("planner-card")
-    return box
