@@ -15,6 +15,7 @@ from planner.errors import PlannerError
 from planner.job import METHODS
 from planner.pilot import run
 from planner.workbook import Workbook
+from planner.workbook.app import VIEWS
 
 
 @pytest.fixture
@@ -137,6 +138,16 @@ def test_the_language_turns_everything_and_keeps_the_values(app: Workbook) -> No
     assert control(app, "method").description == "Yöntem"
     app.language.value = "en"
     assert control(app, "method").description == "Method"
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_language_leaves_the_view(view: str) -> None:
+    app = Workbook(view=view)
+    for language in ("tr", "en"):
+        app.language.value = language
+        assert app.view.value == view
+        shown = {name: panel.layout.display != "none" for name, panel in app.panels.items()}
+        assert shown == {name: name == view for name in VIEWS}
 
 
 def test_two_apps_do_not_know_each_other(app: Workbook) -> None:

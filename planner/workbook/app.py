@@ -102,7 +102,7 @@ class Workbook(widgets.VBox):
         base = PlanFile(job=Job(architecture=find_model(_MODEL)))
         self.steps = PlanView(self._fields, base, language=language, on_open=self.open_plan, on_change=self._soon)
         self.runs = RunsCard(language=language, own=allow_pilot)
-        self._plan_view = box("planner-results", self.steps, self.runs)
+        plan_view = box("planner-results", self.steps, self.runs)
         self.offers = OffersView(
             self.plan,
             language=language,
@@ -116,8 +116,9 @@ class Workbook(widgets.VBox):
         self.view = widgets.ToggleButtons(options=[(text, name) for name, text in VIEWS.items()], value=view)
         self.view.add_class("planner-view")
         self.view.observe(self._on_view, names="value")
+        self.panels = {"guide": self.guide, "memory": self.memory, "offers": self.offers, "plan": plan_view}
         top = box("planner-verdict", self.verdict, self.view)
-        self._frame = box("planner-layout", top, self.controls, self.guide, self.memory, self.offers, self._plan_view)
+        self._frame = box("planner-layout", top, self.controls, *self.panels.values())
         super().__init__([self.page, box("planner-header", self.heading, self.language), self._frame])
         self.add_class("planner-app")
         self._on_view(None)
@@ -234,8 +235,7 @@ class Workbook(widgets.VBox):
                 self.memory.draw_cards(self.plan(), self.language.value)
 
     def _on_view(self, change: Any) -> None:
-        panels = {"guide": self.guide, "memory": self.memory, "offers": self.offers, "plan": self._plan_view}
-        for name, panel in panels.items():
+        for name, panel in self.panels.items():
             panel.layout.display = None if self.view.value == name else "none"
         guided = self.view.value == "guide"
         for part in (self.verdict, self.controls):
@@ -280,7 +280,11 @@ class Workbook(widgets.VBox):
         self.offers.translate(language)
         self.steps.translate(language)
         self.guide.translate(language)
-        self.view.options = [(say(text), name) for name, text in VIEWS.items()]
+        view, options = self.view.value, [(say(text), name) for name, text in VIEWS.items()]
+        self.view.unobserve(self._on_view, names="value")
+        with self.view.hold_sync():  # new options alone would choose the first
+            self.view.options, self.view.value = options, view
+        self.view.observe(self._on_view, names="value")
         for card in (self.data, self.dry_run, self.pilot, self.runs):
             if card:
                 card.translate(language)
