@@ -10,7 +10,7 @@ from planner.hardware import Gpu, Offer, Provider
 from planner.job import Job
 from planner.placement import Demand
 from planner.planfile import PlanFile, plan_of_offer
-from planner.ranking import Ranked, Wishes, both_ways, cheapest, fastest, rank_offers
+from planner.ranking import Ranked, Wishes, cheapest, fastest, rank_offers
 from planner.workload import Workload
 
 __all__ = ["GOALS", "Guided", "guided"]
@@ -55,7 +55,7 @@ def guided(
     cheapest and soonest are over QLoRA and LoRA; safest is the cheapest on a provider's own machine whose storage survives a stop,
     with 15 % of the card's memory free. Raises InvalidJob for a negative number of examples.
     """  # fmt: skip
-    safe = goal == "safest"
+    safe, best = goal == "safest", fastest if goal == "soonest" else cheapest
     wishes = Wishes(persistent_storage=safe, own_machines=safe)
     offers, found = list(offers), []
     for method in _METHODS:
@@ -63,13 +63,12 @@ def guided(
         ranked = rank_offers(demand, offers, providers, gpus, wishes)
         if safe:
             ranked = [row for row in ranked if row.placement and row.placement.headroom_share >= _SPARE and not row.tight]
-        if row := (fastest if goal == "soonest" else cheapest)(ranked):
-            found.append((demand, row))
-    if not found:
+        found += [(demand, row) for row in ranked]
+    row = best(row for _, row in found)
+    if row is None:
         return None
-    by_time = goal == "soonest"
-    demand, row = min(found, key=lambda pair: (pair[1].wall_s, pair[1].usd) if by_time else (pair[1].usd, pair[1].wall_s))
-    _, spot = both_ways(row, demand, providers, gpus)
+    demand = next(demand for demand, other in found if other is row)
+    (spot,) = rank_offers(demand, [row.offer], providers, gpus, Wishes(spot=True))
     ends = [_at_its(end, demand, row, providers, gpus, wishes) for end in ("best", "worst")]
     return Guided(demand, wishes, row, ends[0], ends[1], spot if spot.feasible else None)
 

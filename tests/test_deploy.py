@@ -2,9 +2,7 @@
 
 import re
 import shutil
-import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from kernel_talk import channels, closed, kernel_of, states
+from ports import answers, free_port
 from test_published import serve
 
 __all__ = ["serve"]
@@ -37,21 +36,14 @@ def test_the_proxy_compresses_and_brings_each_visitor_to_his_own_kernel(serve: C
 
     if shutil.which("nginx") is None:
         pytest.skip("no nginx on this machine")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     config = (DEPLOY / "nginx.conf").read_text().replace("listen 8080", f"listen 127.0.0.1:{port}")
     for name in ("app-1", "app-2"):
         config = config.replace(f"{name}:8866", serve().removeprefix("http://"))
     (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid; error_log {tmp_path}/log; daemon off;\n{config}")
     proxy = subprocess.Popen(["nginx", "-c", str(tmp_path / "nginx.conf"), "-p", str(tmp_path)])
     try:
-        for _ in range(50):
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        assert answers(port, proxy, seconds=5)
         url = f"http://127.0.0.1:{port}"
         for _ in range(3):
             with urllib.request.urlopen(url, timeout=60) as answer:

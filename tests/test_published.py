@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from kernel_talk import channels, closed, kernel_of, send, states
+from ports import answers, free_port
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
@@ -28,17 +28,11 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., st
     running = []
 
     def serve(**options: Any) -> str:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         code = f"from planner.serve import serve_app; serve_app(port={port}, open_browser=False, **{options!r})"
         running.append(subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=ROOT, stdout=subprocess.DEVNULL))
-        for _ in range(300):
-            try:
-                with socket.create_connection(("127.0.0.1", port), 1):
-                    return f"http://127.0.0.1:{port}"
-            except OSError:
-                time.sleep(0.1)
+        if answers(port, running[-1]):
+            return f"http://127.0.0.1:{port}"
         pytest.fail("the app did not start")
 
     yield serve

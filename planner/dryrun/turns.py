@@ -21,12 +21,13 @@ _LOOK_SECONDS = 0.5
 @asynccontextmanager
 async def turn(progress: Callable[[str], None], folder: Path | None = None) -> AsyncIterator[None]:
     """Wait for one of the turns and hold it. A turn is a lock on a file: the system frees it when its holder dies."""
-    descriptor = _taken(folder or _folder())
+    folder = folder or _folder()
+    descriptor = _taken(folder)
     if descriptor is None:
         progress(WAITING)
     while descriptor is None:
         await asyncio.sleep(_LOOK_SECONDS)
-        descriptor = _taken(folder or _folder())
+        descriptor = _taken(folder)
     try:
         yield
     finally:

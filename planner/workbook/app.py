@@ -34,7 +34,7 @@ from planner.workbook.dryrun_card import DryRunCard
 from planner.workbook.guide_view import GuideView
 from planner.workbook.memory_view import MemoryView
 from planner.workbook.offers_view import OffersView
-from planner.workbook.page_html import box, verdict_html
+from planner.workbook.page_html import box, relabel, verdict_html
 from planner.workbook.pilot_card import PilotCard
 from planner.workbook.plan_view import PlanView
 from planner.workbook.runs_card import RunsCard
@@ -280,10 +280,8 @@ class Workbook(widgets.VBox):
         self.offers.translate(language)
         self.steps.translate(language)
         self.guide.translate(language)
-        view, options = self.view.value, [(say(text), name) for name, text in VIEWS.items()]
         self.view.unobserve(self._on_view, names="value")
-        with self.view.hold_sync():  # new options alone would choose the first
-            self.view.options, self.view.value = options, view
+        relabel(self.view, [(say(text), name) for name, text in VIEWS.items()])
         self.view.observe(self._on_view, names="value")
         for card in (self.data, self.dry_run, self.pilot, self.runs):
             if card:

@@ -15,6 +15,7 @@ from planner.stacks import STACKS
 from planner.tables import SEGMENT_NAMES
 from planner.texts import translated
 from planner.units import format_number
+from planner.workbook.page_html import box, relabel
 
 __all__ = ["Controls", "attention_names"]
 
@@ -146,9 +147,7 @@ class Controls(widgets.VBox):
         self.by_field[field], self._labels[field] = control, label
 
     def _group(self, title: widgets.HTML, fields: tuple[str, ...]) -> widgets.VBox:
-        group = widgets.VBox([title, *(self.by_field[field] for field in fields)])
-        group.add_class("planner-group")
-        return group
+        return box("planner-group", title, *(self.by_field[field] for field in fields))
 
     def _changed(self, change: Any) -> None:
         if self._quiet:
@@ -267,19 +266,14 @@ class Controls(widgets.VBox):
         for field, label in self._labels.items():
             self.by_field[field].description = translated(label, language)
         for field, (_, choices) in _CHOICES.items():
-            control = self.by_field[field]
-            chosen = control.value
-            control.options = [(translated(text, language), key) for key, text in (choices | self._more.get(field, {})).items()]
-            control.value = chosen
+            options = choices | self._more.get(field, {})
+            relabel(self.by_field[field], [(translated(text, language), key) for key, text in options.items()])
         for field, values in self._values.items():
-            control = self.by_field[field]
-            chosen, decimals = control.value, 2 if field == "lora_dropout" else 0
-            control.options = [(format_number(value, decimals, language=language), value) for value in values]
-            control.value = chosen
+            decimals = 2 if field == "lora_dropout" else 0
+            relabel(self.by_field[field], [(format_number(value, decimals, language=language), value) for value in values])
         cards = sorted(load_gpus().values(), key=lambda card: (list(SEGMENT_NAMES).index(card.segment), card.usable_memory_bytes))
-        chosen = self.by_field["gpu"].value
         names = [(f"{card.label} · {translated(SEGMENT_NAMES[card.segment], language)}", card.id) for card in cards]
-        self.by_field["gpu"].options, self.by_field["gpu"].value = names, chosen
+        relabel(self.by_field["gpu"], names)
         self.by_field["model"].placeholder = translated("for example Llama-3.1-8B", language)
         self.by_field["config"].placeholder = '{"model_type": "llama", "hidden_size": 4096, …}'
         self._quiet = False

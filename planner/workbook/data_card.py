@@ -22,7 +22,7 @@ from planner.texts import translated
 from planner.units import format_percent
 from planner.workbook.chart import Chart
 from planner.workbook.file_input import FileInput
-from planner.workbook.page_html import folded, table_html
+from planner.workbook.page_html import box, folded, table_html
 from planner.workbook.pilot_controls import inside
 
 __all__ = ["DataCard"]
@@ -66,8 +66,7 @@ class DataCard(widgets.VBox):
         owned = [self.chosen, self.measure] if folder and self.chosen.options else []
         actions = widgets.HBox([self.upload, *owned, self.cancel, self.status])
         actions.add_class("planner-actions")
-        self._result = widgets.VBox([self.texts, self.chart, self.use, self.used, self.tables])
-        self._result.add_class("planner-parts")
+        self._result = box("planner-parts", self.texts, self.chart, self.use, self.used, self.tables)
         super().__init__([self.heading, actions, self._result])
         self.add_class("planner-card")
         self.add_class("planner-data")

@@ -14,7 +14,7 @@ from planner.sentences import cards_text, method_name
 from planner.texts import translated
 from planner.units import format_number
 from planner.workbook.chart import Chart
-from planner.workbook.page_html import legend_html, pill, table_html
+from planner.workbook.page_html import box, legend_html, pill, table_html
 
 if TYPE_CHECKING:
     from planner.dryrun.summary import DryRunSummary
@@ -118,8 +118,7 @@ class DryRunCard(widgets.VBox):
         figure = memory_timeline(found, plan.gpu, language)
         if self.chart is None:
             self.chart = Chart(height=420)
-            tables = widgets.VBox([self.instants, self.components])
-            tables.add_class("planner-columns")
+            tables = box("planner-columns", self.instants, self.components)
             self.children = (*self._head, self.result, self.legend, self.chart, tables)
         self.chart.alt, self.chart.spec = figure.alt, figure.spec
         self.legend.value = legend_html(figure)

@@ -17,7 +17,7 @@ from planner.planfile import PlanFile
 from planner.prices import current_offers
 from planner.texts import translated
 from planner.units import format_count, format_number
-from planner.workbook.page_html import box, folded
+from planner.workbook.page_html import box, folded, relabel
 
 __all__ = ["GuideView"]
 
@@ -69,8 +69,8 @@ class GuideView(widgets.VBox):
         )  # fmt: skip
         self._quiet = True
         for control, label, choices in options:
-            value = control.value
-            control.options, control.value, control.description = choices, value, say(label)
+            relabel(control, choices)
+            control.description = say(label)
         self._quiet = False
         self.more.description = say("Open this plan with all its numbers")
         terms = "".join(f"<dt>{escape(say(word))}</dt><dd>{escape(say(text))}</dd>" for word, text in GLOSSARY.items())

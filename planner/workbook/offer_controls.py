@@ -18,6 +18,7 @@ from planner.spot import INTERRUPTIONS_PER_HOUR, SpotTerms
 from planner.storage import DISK_BYTES_PER_S, StoragePolicy
 from planner.texts import translated
 from planner.units import format_number
+from planner.workbook.page_html import box, relabel
 from planner.workload import Workload
 
 __all__ = ["OfferControls"]
@@ -72,9 +73,7 @@ class OfferControls(widgets.VBox):
         self._titles = [widgets.HTML() for _ in _GROUPS]
         groups = []
         for title, (_, fields) in zip(self._titles, _GROUPS, strict=True):
-            group = widgets.VBox([title, *(self.by_field[field] for field in fields)])
-            group.add_class("planner-group")
-            groups.append(group)
+            groups.append(box("planner-group", title, *(self.by_field[field] for field in fields)))
         columns = widgets.HBox(groups)
         columns.add_class("planner-groups")
         stages = widgets.HBox([self.by_field["prepare_on_gpu"], *self.stages.values()])
@@ -157,16 +156,12 @@ class OfferControls(widgets.VBox):
         for field, label in (labels | {"disk": "Written to", "provider": "Provider"}).items():
             self.by_field[field].description = translated(label, language)
         for field in _SLIDERS:
-            control = self.by_field[field]
-            chosen = control.value
-            control.options, control.value = self._shown(field), chosen
+            relabel(self.by_field[field], self._shown(field))
         for field, options in (
             ("disk", [(translated(name, language), name) for name in DISK_BYTES_PER_S]),
             ("provider", [(translated("any", language), ""), *((row.name, row.id) for row in load_providers().values())]),
         ):
-            chosen = self.by_field[field].value
-            self.by_field[field].options = options
-            self.by_field[field].value = chosen
+            relabel(self.by_field[field], options)
         for name, control in self.stages.items():
             control.description = translated(name, language)
         self._stages.set_title(0, translated("Times of single stages, in minutes", language))

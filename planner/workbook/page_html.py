@@ -3,6 +3,7 @@
 import re
 from functools import partial
 from html import escape
+from typing import Any
 
 import ipywidgets as widgets
 
@@ -15,7 +16,7 @@ from planner.tables import Table, explain_table
 from planner.texts import translated
 from planner.units import format_gib, format_number
 
-__all__ = ["box", "folded", "legend_html", "table_html", "verdict_html", "why_html"]
+__all__ = ["box", "folded", "legend_html", "relabel", "table_html", "verdict_html", "why_html"]
 
 # A cell that is a number with its unit, or a band of two, stands to the right.
 _NUMBER = re.compile(r"–|[-+–%$<> ]*\d[\d.,]*( ?[%$\w]+)?( – .*)?")
@@ -116,3 +117,10 @@ def box(css_class: str, *children: widgets.Widget) -> widgets.VBox:
     found = widgets.VBox(list(children))
     found.add_class(css_class)
     return found
+
+
+def relabel(control: widgets.Widget, options: Any) -> None:
+    """Give a selection new options and keep its value: new options alone would choose the first. The browser hears of it once."""
+    chosen = control.value
+    with control.hold_sync():
+        control.options, control.value = options, chosen

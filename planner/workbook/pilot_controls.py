@@ -12,6 +12,7 @@ import ipywidgets as widgets
 from planner.errors import InvalidJob, PlannerError
 from planner.texts import translated
 from planner.units import format_number
+from planner.workbook.page_html import relabel
 
 __all__ = ["PilotControls", "inside"]
 
@@ -116,9 +117,7 @@ class PilotControls(widgets.VBox):
         for field, control in self.by_field.items():
             control.description = translated(LABELS[field], language)
             if field in choices:
-                chosen = control.value
-                control.options = choices[field]
-                control.value = chosen
+                relabel(control, choices[field])
             else:
                 control.placeholder = translated(PLACEHOLDERS[field], language)
 

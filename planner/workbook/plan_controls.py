@@ -12,6 +12,7 @@ from planner.errors import InvalidJob
 from planner.plan_views import CLASSES
 from planner.planfile import Acceptance, Care, DataVersion, Deleted, HandOver, PlanFile
 from planner.texts import translated
+from planner.workbook.page_html import box, relabel
 
 __all__ = ["PlanControls"]
 
@@ -50,8 +51,7 @@ class PlanControls:
             for field in fields:
                 self.by_field[field] = _control(field)
                 self.by_field[field].observe(self._changed, names="value")
-            self.boxes[step] = widgets.VBox([self.by_field[field] for field in fields])
-            self.boxes[step].add_class("planner-groups")
+            self.boxes[step] = box("planner-groups", *(self.by_field[field] for field in fields))
         self.gone, self.delete = widgets.Dropdown(), widgets.Button()
         self.delete.on_click(self._on_deleted)
         self.deletions = widgets.HBox([self.gone, self.delete])
@@ -113,8 +113,7 @@ class PlanControls:
             (self.by_field["care.classification"], [(translated(text, language), name) for name, text in CLASSES.items()]),
             (self.gone, [(translated(copy.what, language), copy.what) for copy in copies(self.base)]),
         ):
-            chosen = control.value
-            control.options, control.value = options, chosen
+            relabel(control, options)
         self.by_field["care.region"].placeholder = self.by_field["care.providers"].placeholder = translated("any", language)
         self.gone.description, self.delete.description = (
             translated("A copy that is deleted", language),

@@ -3,10 +3,8 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Page
+from ports import answers, free_port
 
 ROOT = Path(__file__).parents[2]
 QUIET = "disable-gpu disable-quic no-first-run disable-background-networking disable-component-update disable-sync"
@@ -86,22 +85,14 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., st
     }
 
     def start(*arguments: str) -> str:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         log = home / f"{port}.log"
         with log.open("wb") as output:
             command = [sys.executable, *(argument.replace("{port}", str(port)) for argument in arguments)]
             server = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT, cwd=home)
         running.append(server)
-        for _ in range(600):
-            if server.poll() is not None:
-                break
-            try:
-                with socket.create_connection(("127.0.0.1", port), 1):
-                    return f"http://127.0.0.1:{port}"
-            except OSError:
-                time.sleep(0.1)
+        if answers(port, server):
+            return f"http://127.0.0.1:{port}"
         pytest.fail(f"the server did not start: {log.read_text()}")
 
     yield start

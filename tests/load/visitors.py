@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import random
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from tornado.httpclient import AsyncHTTPClient
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 from kernel_talk import channels, closed, kernel_of, next_message, send, states  # noqa: E402
+from ports import answers, free_port  # noqa: E402
 
 IDLE_S = 15
 
@@ -92,9 +92,7 @@ def memory_mib(server: psutil.Process) -> float:
 
 def measured(visitors: int, per_s: float, moves: int) -> dict[str, Any]:
     """The figures of one crowd."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     code = f"from planner.serve import serve_app; serve_app(port={port}, open_browser=False, idle_s={IDLE_S})"
     with tempfile.TemporaryDirectory() as home:
@@ -104,12 +102,7 @@ def measured(visitors: int, per_s: float, moves: int) -> dict[str, Any]:
         )
         try:
             server = psutil.Process(started.pid)
-            for _ in range(300):
-                try:
-                    socket.create_connection(("127.0.0.1", port), 1).close()
-                    break
-                except OSError:
-                    time.sleep(0.1)
+            assert answers(port, started), "the app did not start"
             asyncio.run(crowd(url, 1, per_s, 1))  # what the server loads once
             _ended(server)
             before = memory_mib(server)
